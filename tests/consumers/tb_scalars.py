@@ -7,32 +7,18 @@ TensorBoard reads while it serves. So it is queried until there are POINTS scala
 two answers are the same, for five minutes at most. Then the last answer is printed.
 """
 import json
-import os
-import signal
-import socket
-import subprocess
 import sys
 import time
 import urllib.parse
 import urllib.request
 
+from tensorboard_server import TensorBoard
+
 logdir, points, options = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
-server = subprocess.Popen(
-    [sys.executable, "-m", "tensorboard.main", "--logdir", logdir, "--host", "127.0.0.1", "--port", str(port)]
-    + ["--reload_interval", "1", "--samples_per_plugin", "scalars=100000"]
-    + options,
-    stdout=subprocess.DEVNULL,
-    stderr=subprocess.PIPE,
-    start_new_session=True,
-)
-os.set_blocking(server.stderr.fileno(), False)
 
 
 def ask(path, body=None, **query):
-    url = f"http://127.0.0.1:{port}/data/plugin/{path}?{urllib.parse.urlencode(query)}"
+    url = f"{server.address}data/plugin/{path}?{urllib.parse.urlencode(query)}"
     body = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"} if body else {})
     with urllib.request.urlopen(request, timeout=300) as answer:
@@ -70,20 +56,17 @@ def all_read(found):
     return sum(len(points) for points in series) >= points and over
 
 
-try:
+with TensorBoard(logdir, "--reload_interval", "1", "--samples_per_plugin", "scalars=100000", *options) as server:
     until, found = time.monotonic() + 300, None
-    while time.monotonic() < until and server.poll() is None:
+    while time.monotonic() < until and server.runs():
         last = found
         try:
             found = {"scalars": scalars(), "text": text(), "hparams": hparams()}
             if all_read(found) and json.dumps(found) == json.dumps(last):
                 break
         except OSError:
-            pass  # The server or the tag is not there yet.
+            pass  # The tag is not there yet.
         time.sleep(0.3)
-    if server.poll() is not None:
-        sys.exit(f"tensorboard ended: {server.stderr.read()}")
+    if not server.runs():
+        sys.exit(f"tensorboard ended: {server.log()}")
     print(json.dumps(found))
-finally:
-    os.killpg(server.pid, signal.SIGTERM)
-    server.wait()

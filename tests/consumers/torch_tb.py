@@ -7,16 +7,13 @@ FOLDER has one run. Fails if the plugin complains about the traces, or if one of
 
 import gzip
 import json
-import os
 import re
-import socket
-import subprocess
 import sys
-import tempfile
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
+
+from tensorboard_server import TensorBoard
 
 folder, *expected = sys.argv[1:]
 # Matches errors and warnings, except two that are not about the traces: the headers of a page, and a list of operators
@@ -31,52 +28,27 @@ def check(what, holds, seen=""):
         failed.append(what)
 
 
-class Server:
-    """A TensorBoard process, on a free port."""
-
-    def __init__(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.log = tempfile.TemporaryFile("w+")
-        command = [os.path.join(os.path.dirname(sys.executable), "tensorboard"), "--logdir", folder]
-        command += ["--port", str(port), "--host", "127.0.0.1", "--load_fast", "false"]
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
-        self.address = f"http://127.0.0.1:{port}/data/plugin/pytorch_profiler/"
+class Server(TensorBoard):
+    """TensorBoard, asked for the pages of its plugin."""
 
     def raw(self, page, **query):
-        with urllib.request.urlopen(self.address + page + "?" + urllib.parse.urlencode(query), timeout=300) as answer:
+        url = f"{self.address}data/plugin/pytorch_profiler/{page}?{urllib.parse.urlencode(query)}"
+        with urllib.request.urlopen(url, timeout=300) as answer:
             body = answer.read()
             return gzip.decompress(body) if answer.headers.get("Content-Encoding") == "gzip" else body
 
     def ask(self, page, **query):
         return json.loads(self.raw(page, **query))
 
-    def runs(self):
+    def loaded(self):
         """Returns the runs, after they are loaded."""
-        runs = None
-        for _ in range(1200):
-            if self.process.poll() is not None:
-                break
-            try:
-                runs = self.ask("runs")
-                if runs["runs"] and not runs["loading"]:
-                    return runs["runs"]
-            except (urllib.error.URLError, ConnectionError):
-                pass
+        runs, until = None, time.monotonic() + 300
+        while self.runs() and time.monotonic() < until:
+            runs = self.ask("runs")
+            if runs["runs"] and not runs["loading"]:
+                return runs["runs"]
             time.sleep(0.25)
-        sys.exit(f"no run was loaded: {runs}\n{self.read_log()}")
-
-    def read_log(self):
-        self.log.seek(0)
-        return self.log.read()
-
-    def stop(self):
-        self.process.terminate()
-        try:
-            self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+        sys.exit(f"no run was loaded: {runs}\n{self.log()}")
 
 
 def overview(server, capture):
@@ -178,7 +150,7 @@ def distributed(server, run, span):
 
 
 def look(server):
-    (run,) = server.runs()
+    (run,) = server.loaded()
     views = server.ask("views", run=run)
     check("views", set(expected) <= set(views), views)
     seen = {"run": run, "views": views, "workers": {}}
@@ -202,15 +174,12 @@ def look(server):
             seen["workers"].setdefault(worker, []).append(pages)
     if "Distributed" in views:
         seen["distributed"] = distributed(server, run, spans[0])
-    complaints = [line for line in server.read_log().splitlines() if COMPLAINTS.match(line)]
+    complaints = [line for line in server.log().splitlines() if COMPLAINTS.match(line)]
     check("no complaints", not complaints, "\n".join(complaints))
     return seen
 
 
-server = Server()
-try:
+with Server(folder, "--load_fast", "false") as server:
     seen = look(server)
-finally:
-    server.stop()
 print(json.dumps(seen))
 sys.exit(f"failed: {failed}" if failed else 0)

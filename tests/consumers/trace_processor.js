@@ -1,12 +1,14 @@
 // Serves Perfetto's trace processor over HTTP for its Python client, from the WebAssembly of Perfetto's UI.
 //
-//     node trace_processor.js FOLDER PORT
+//     node trace_processor.js FOLDER
+//
+// Prints the port, which the system chooses.
 //
 // The UI runs the engine in a web worker and talks to it in length-delimited protobuf (TraceProcessorRpc). Here the
 // worker is a sandbox with the parts of a browser that the engine uses.
 'use strict';
 const fs = require('fs'), path = require('path'), vm = require('vm'), http = require('http');
-const [folder, port] = [process.argv[2], Number(process.argv[3])];
+const folder = process.argv[2];
 
 const asset = (url) => {
   const bytes = fs.readFileSync(path.join(folder, path.basename(String(url))));
@@ -105,7 +107,7 @@ function receive(bytes) {
   }
 }
 
-http.createServer((request, response) => {
+const server = http.createServer((request, response) => {
   const chunks = [];
   request.on('data', (chunk) => chunks.push(chunk));
   request.on('end', async () => {
@@ -114,4 +116,4 @@ http.createServer((request, response) => {
     response.writeHead(200, { 'Content-Length': reply.length });
     response.end(reply);
   });
-}).listen(port, '127.0.0.1', () => console.log('ready'));
+}).listen(0, '127.0.0.1', () => console.log(server.address().port));

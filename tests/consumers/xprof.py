@@ -8,30 +8,19 @@ input pipeline must have data, too. With --copies, the viewer is queried for the
 """
 import gzip
 import json
-import os
-import signal
-import socket
-import subprocess
 import sys
 import time
 import urllib.parse
 import urllib.request
 
+from tensorboard_server import TensorBoard
+
 logdir, options = sys.argv[1], sys.argv[2:]
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
-server = subprocess.Popen(
-    [sys.executable, "-m", "tensorboard.main", "--logdir", logdir, "--host", "127.0.0.1", "--port", str(port)],
-    stdout=subprocess.DEVNULL,
-    stderr=subprocess.DEVNULL,
-    start_new_session=True,
-)
 missing = []
 
 
 def ask(path, **query):
-    url = f"http://127.0.0.1:{port}/data/plugin/profile/{path}?{urllib.parse.urlencode(query)}"
+    url = f"{server.address}data/plugin/profile/{path}?{urllib.parse.urlencode(query)}"
     with urllib.request.urlopen(url, timeout=300) as answer:
         body = answer.read()
     return json.loads(gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body)
@@ -138,16 +127,11 @@ def check(run, seen):
         expect(run, "input pipeline: stages", seen["input"])
 
 
-try:
-    runs = []
-    for _ in range(1200):
-        try:
-            runs = ask("runs")
-        except OSError:
-            pass  # The server is not there yet.
-        if runs or server.poll() is not None:
-            break
-        time.sleep(0.25)
+with TensorBoard(logdir) as server:
+    runs, until = [], time.monotonic() + 300
+    while not runs and server.runs() and time.monotonic() < until:
+        runs = ask("runs")
+        time.sleep(0 if runs else 0.25)
     found = {}
     for run in runs:
         hosts = [host["hostname"] for host in ask("hosts", run=run, tag="trace_viewer@")]
@@ -156,8 +140,5 @@ try:
             for host, seen in found[run].items():
                 check(f"{run} on {host}", seen)
     if missing or not found:
-        sys.exit("nothing of " + "; ".join(missing or ["any profile"]))
+        sys.exit(f"nothing of {'; '.join(missing or ['any profile'])}\n{server.log()}")
     print(json.dumps(found))
-finally:
-    os.killpg(server.pid, signal.SIGTERM)
-    server.wait()
