@@ -1,31 +1,20 @@
 //! The builder of a profiler: its settings and their defaults.
 
 mod background;
+mod build;
 
-use self::background::{Background, BackgroundParts};
-#[cfg(all(feature = "signals", unix))]
-use crate::exit::SavedOnExit;
 use crate::{
     activity::{Activities, Activity},
     analysis::Analysis,
-    budget::Budget,
-    clock::Clock,
-    ending::Ending,
-    error::Error,
-    export::{Exporter, OnTrace, Run, RunId},
-    failure::{Failure, Failures},
-    file,
-    gpu::{DetachPolicy, GpuSettings},
-    heap::Counting,
-    host::{Host, ProfilerLayer, StepOn},
+    export::{Exporter, OnTrace},
+    gpu::DetachPolicy,
+    memory::MemorySnapshots,
     pipeline::NamedExporter,
     profiler::Profiler,
     schedule::Schedule,
-    session::{Session, SessionParts},
-    steps::NamedSteps,
     trace::Metadata,
 };
-use std::{fmt, ops::RangeInclusive, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 /// A builder of a profiler, made by [`Profiler::builder`].
 ///
@@ -34,6 +23,7 @@ use std::{fmt, ops::RangeInclusive, path::PathBuf, sync::Arc, time::Duration};
 /// | [`schedule`](Self::schedule) | record from the start to the end |
 /// | [`step_on`](Self::step_on) | steps end where [`Profiler::step`] is called |
 /// | [`activities`](Self::activities) | spans, kernels and copies |
+/// | [`memory_snapshots`](Self::memory_snapshots) | allocations are followed in windows only |
 /// | [`detach_after`](Self::detach_after) | as soon as it pays, or [`DETACH_AFTER`](Self::DETACH_AFTER), 250 ms |
 /// | [`export`](Self::export), [`on_trace`](Self::on_trace) | nowhere; the report is there all the same |
 /// | [`print_report`](Self::print_report) | not if the profiler is dropped |
@@ -57,6 +47,7 @@ pub struct ProfilerBuilder {
     activities: Activities,
     detach: DetachPolicy,
     raw_folder: Option<PathBuf>,
+    snapshots: Option<MemorySnapshots>,
     metadata: Metadata,
 }
 
@@ -103,6 +94,7 @@ impl ProfilerBuilder {
             activities: Activities::DEFAULT.into_iter().collect(),
             detach: DetachPolicy { after: Self::DETACH_AFTER, fixed: false, most: Self::DETACH_MOST },
             raw_folder: None,
+            snapshots: None,
             metadata: Metadata::of_this_process(),
         }
     }
@@ -157,6 +149,19 @@ impl ProfilerBuilder {
     #[cfg(all(feature = "cuda", target_os = "linux"))]
     pub fn raw_to_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.raw_folder = Some(folder.into());
+        self
+    }
+
+    /// Follows every allocation on GPUs from now on, whether or not a window is open, so that
+    /// [`Profiler::memory_snapshot`] can say who holds the memory. By default, allocations are followed in windows.
+    ///
+    /// Snapshots are also taken by themselves, when little memory is left and when an allocation fails: see
+    /// [`MemorySnapshots`]. [`Activity::Memory`] is then recorded, too. CUPTI stays attached for the whole run, which
+    /// costs as much as [`detach_after`](Self::detach_after) says; if only memory is recorded, only calls that allocate
+    /// and free take longer. Virtual memory (`cuMemCreate`), memory nodes of graphs and what a framework's own pool
+    /// does with its memory are not followed.
+    pub fn memory_snapshots(mut self, snapshots: MemorySnapshots) -> Self {
+        self.snapshots = Some(snapshots);
         self
     }
 
@@ -281,121 +286,6 @@ impl ProfilerBuilder {
     pub fn live_spans(mut self, spans: usize) -> Self {
         self.live_spans = spans;
         self
-    }
-
-    /// Builds the layer and the profiler, and starts the background threads. Add the layer to the subscriber, and keep
-    /// the profiler: it ends the recording when it is dropped.
-    ///
-    /// If GPU activities are recorded, as they are by default, this loads and initialises the NVIDIA driver
-    /// (`cuInit`), where there is one: `CUDA_VISIBLE_DEVICES` must be set before, and children forked afterwards cannot
-    /// use CUDA.
-    ///
-    /// # Errors
-    ///
-    /// If a setting is invalid, an exporter [cannot export](Exporter::check), the folder of `raw_to_dir` cannot be
-    /// written, or a thread cannot be started.
-    pub fn build(mut self) -> Result<(ProfilerLayer, Profiler), Error> {
-        self.check()?;
-        let clock = Clock::new();
-        let heap = self.activities.has(Activity::Heap).then(|| Counting::begin(&clock)).transpose();
-        let heap = heap.map_err(|problem| Error::Setting { setting: "activities", problem: problem.to_owned() })?;
-        let run = self.run(&clock);
-        let (step_exporters, failures) = self.step_exporters(&run);
-        let mut host = Host::new(clock, self.lane_capacity, self.live_spans, !step_exporters.is_empty());
-        if heap.is_some() {
-            host.count_heap();
-        }
-        let host = Arc::new(host);
-        let budget = Arc::new(Budget::new(self.memory_limit_bytes));
-        let Self { schedule, step_on, exporters, activities, detach, raw_folder, print_report, .. } = self;
-        let Background { gpu, without_gpu, commands, summaries, pipeline } = Background::start(BackgroundParts {
-            host: Arc::clone(&host),
-            budget: Arc::clone(&budget),
-            gpu: activities.any_gpu().then(|| GpuSettings { activities, detach, keep_raw: raw_folder.is_some() }),
-            metadata: run.metadata,
-            memory: run.memory,
-            exporters,
-            step_exporters,
-            follows_memory: activities.has(Activity::Memory) || activities.has(Activity::Heap),
-            failures,
-            raw_folder,
-        })?;
-        let session = Arc::new(Session::start(SessionParts {
-            host: Arc::clone(&host),
-            gpu,
-            without_gpu,
-            schedule,
-            step_on: step_on.clone(),
-            commands,
-            summaries,
-            budget,
-            heap,
-        }));
-        let step_on = step_on.map(|name| {
-            let session = Arc::clone(&session);
-            StepOn { name, step: Box::new(move || session.step_by_close()) }
-        });
-        let layer = ProfilerLayer::new(host, activities.has(Activity::Host), step_on, self.backtraces);
-        let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, activities, print_report, run.unrecorded));
-        // This is the last step, so that functions that CUDA has called at exit are called later.
-        #[cfg(all(feature = "signals", unix))]
-        let saved_on_exit = self.save_within.map(|within| SavedOnExit::new(&ending, within)).transpose();
-        #[cfg(all(feature = "signals", unix))]
-        let saved_on_exit =
-            saved_on_exit.map_err(|error| Error::Setting { setting: "save_on_exit", problem: error.to_string() })?;
-        let profiler = Profiler::new(
-            session,
-            ending,
-            activities,
-            #[cfg(all(feature = "signals", unix))]
-            saved_on_exit,
-        );
-        Ok((layer, profiler))
-    }
-
-    /// Checks the settings, and that exporters can export.
-    fn check(&mut self) -> Result<(), Error> {
-        self.schedule.check().map_err(Error::Schedule)?;
-        let check = |setting, value: usize, allowed: RangeInclusive<usize>| {
-            let (least, most) = allowed.into_inner();
-            let problem = match value {
-                _ if value < least => format!("{value} is less than {least}, so that nothing could be recorded"),
-                _ if value > most => format!("{value} is more than {most}, the most that there may be"),
-                _ => return Ok(()),
-            };
-            Err(Error::Setting { setting, problem })
-        };
-        check("lane_capacity", self.lane_capacity, 64..=Self::MAX_LANE_CAPACITY)?;
-        check("memory_limit_bytes", self.memory_limit_bytes, 1 << 20..=usize::MAX)?;
-        check("live_spans", self.live_spans, 0..=Self::MAX_LIVE_SPANS)?;
-        let mut failures: Vec<_> = self.exporters.iter_mut().filter_map(NamedExporter::check).collect();
-        let raw = self.raw_folder.as_deref().and_then(|folder| file::check(folder).err());
-        failures.extend(raw.map(|error| Failure::new("raw_to_dir", None, error.into())));
-        if failures.is_empty() { Ok(()) } else { Err(Error::Exporters { failures }) }
-    }
-
-    fn run(&mut self, clock: &Clock) -> Run {
-        Run {
-            id: RunId::from_env(),
-            metadata: Arc::new(std::mem::take(&mut self.metadata)),
-            start: clock.anchor().unix,
-            schedule: self.schedule.to_string(),
-            activities: self.activities.iter().collect(),
-            unrecorded: Arc::default(),
-            memory: Arc::default(),
-        }
-    }
-
-    /// Returns the exporters that take every step, and the failures of those that could not begin to.
-    fn step_exporters(&mut self, run: &Run) -> (Vec<NamedSteps>, Failures) {
-        let (mut exporters, mut failures) = (Vec::new(), Failures::default());
-        for exporter in &mut self.exporters {
-            match exporter.steps(run) {
-                Ok(steps) => exporters.extend(steps),
-                Err(failure) => failures.add(failure),
-            }
-        }
-        (exporters, failures)
     }
 }
 

@@ -30,6 +30,12 @@ pub enum Error {
     },
     /// A background thread could not be started.
     Thread(io::Error),
+    /// There is no [memory snapshot](crate::Profiler::memory_snapshot).
+    #[non_exhaustive]
+    MemorySnapshot {
+        /// The reason.
+        problem: String,
+    },
     /// Exporters or user functions failed. Everything else went on, so the report is included.
     #[non_exhaustive]
     Run {
@@ -51,6 +57,7 @@ impl fmt::Display for Error {
                 write!(f, "{}", Grouped(failures))
             }
             Self::Thread(_) => f.write_str("cannot start the profiler's background thread"),
+            Self::MemorySnapshot { problem } => write!(f, "no memory snapshot: {problem}"),
             Self::Run { failures, .. } => {
                 f.write_str("part of the run failed")?;
                 write!(f, "{}", Grouped(failures))
@@ -70,7 +77,11 @@ impl std::error::Error for Error {
         match self {
             Self::Thread(source) => Some(source),
             // `Display` already includes the causes of these.
-            Self::Schedule(_) | Self::Setting { .. } | Self::Exporters { .. } | Self::Run { .. } => None,
+            Self::Schedule(_)
+            | Self::Setting { .. }
+            | Self::Exporters { .. }
+            | Self::MemorySnapshot { .. }
+            | Self::Run { .. } => None,
         }
     }
 }

@@ -167,6 +167,7 @@ pub use self::{
     failure::Failure,
     heap::Allocator,
     host::ProfilerLayer,
+    memory::MemorySnapshots,
     profiler::{Profiler, RecordGuard},
     report::Report,
     schedule::{Phase, Schedule, ScheduleError},

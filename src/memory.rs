@@ -4,23 +4,29 @@
 //! later. The report has the whole run, traces have their window as counters, and exporters of steps have the latest
 //! value at the end of each step. The program's threads do nothing for it but count steps.
 
+mod snapshots;
+
+pub use self::snapshots::MemorySnapshots;
+pub(crate) use self::snapshots::TakenSnapshots;
+
+use self::snapshots::{SnapshotKeeper, complete};
 use crate::{
-    analysis::{MemorySeries, MemorySource},
-    gpu::GpuSource,
+    analysis::{MemorySeries, MemorySnapshot, MemorySource, SnapshotReason},
+    gpu::{GpuMemory, GpuShares, GpuSource, Ledger, ledger::Wake},
     heap,
     host::Host,
     thread::spawn,
-    trace::{Counter, DeviceId, Timestamp},
+    trace::{Counter, DeviceId, Gpu, Metadata, Timestamp},
 };
 use std::{
     collections::VecDeque,
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{self, RecvTimeoutError, Sender},
+        mpsc::{Receiver, RecvTimeoutError, Sender},
     },
     thread::JoinHandle,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 /// The readings of a run, shared by the thread that reads and those that export.
@@ -32,6 +38,10 @@ struct Readings {
     series: Vec<MemorySeries>,
     /// The latest readings.
     latest: VecDeque<Reading>,
+    /// The most bytes of each source since the last reset.
+    peaks: Vec<(MemorySource, u64)>,
+    /// What the thread has left when it ended.
+    taken: TakenSnapshots,
 }
 
 /// The bytes of each source at one moment.
@@ -45,8 +55,59 @@ struct Reading {
 #[derive(Debug)]
 pub(crate) struct MemoryThread {
     thread: Option<JoinHandle<()>>,
-    ending: Option<Sender<()>>,
+    wakes: Sender<Wake>,
     pub(crate) history: Arc<MemoryHistory>,
+}
+
+/// The parts that the thread is started with.
+pub(crate) struct MemoryParts {
+    pub(crate) host: Arc<Host>,
+    pub(crate) gpu: Option<Arc<dyn GpuSource>>,
+    pub(crate) metadata: Arc<Metadata>,
+    /// The ledger of allocations and the settings for snapshots, if allocations are followed.
+    pub(crate) snapshots: Option<(Arc<Ledger>, MemorySnapshots)>,
+    /// Both ends of the way to the thread.
+    pub(crate) wakes: (Sender<Wake>, Receiver<Wake>),
+}
+
+/// The memory of the run, as the program can ask for it at any time.
+#[derive(Debug)]
+pub(crate) struct RunMemory {
+    pub(crate) gpu: Option<Arc<dyn GpuSource>>,
+    pub(crate) ledger: Option<Arc<Ledger>>,
+    pub(crate) history: Option<Arc<MemoryHistory>>,
+}
+
+impl RunMemory {
+    /// Lists who holds GPU memory, or says why that is not known. `state` says whether GPUs are recorded.
+    pub(crate) fn snapshot(&self, state: &Gpu) -> Result<MemorySnapshot, String> {
+        let problem = match (&self.gpu, &self.ledger) {
+            (_, None) => "it takes ProfilerBuilder::memory_snapshots to follow allocations".to_owned(),
+            (Some(gpu), Some(ledger)) if state.is_available() => {
+                let mut snapshot = ledger.snapshot(SnapshotReason::Asked);
+                complete(&mut snapshot, &gpu.memory(true));
+                return Ok(snapshot);
+            }
+            _ => state.to_string(),
+        };
+        Err(problem)
+    }
+
+    /// Returns the most bytes of a memory that were in use since the last reset.
+    pub(crate) fn peak(&self, source: MemorySource) -> Option<u64> {
+        if let MemorySource::Gpu(device) = source {
+            let pool = self.gpu.as_ref().and_then(|gpu| gpu.pool_peak(device)).filter(|peak| *peak > 0);
+            // A program that does not use the pool has its allocations in the ledger only.
+            return pool.or_else(|| self.ledger.as_ref().map(|ledger| ledger.peak(device)));
+        }
+        self.history.as_ref()?.lock().peaks.iter().find(|(of, _)| *of == source).map(|(_, bytes)| *bytes)
+    }
+
+    pub(crate) fn reset_peaks(&self) {
+        self.gpu.iter().for_each(|gpu| gpu.reset_pool_peaks());
+        self.ledger.iter().for_each(|ledger| ledger.reset_peaks());
+        self.history.iter().for_each(|history| history.reset_peaks());
+    }
 }
 
 impl MemoryHistory {
@@ -60,6 +121,17 @@ impl MemoryHistory {
     /// Returns the memory over the whole run.
     pub(crate) fn series(&self) -> Vec<MemorySeries> {
         self.lock().series.clone()
+    }
+
+    /// Takes the snapshots that were taken by themselves, once the thread has ended.
+    pub(crate) fn take_snapshots(&self) -> TakenSnapshots {
+        std::mem::take(&mut self.lock().taken)
+    }
+
+    /// Begins anew to look for the most bytes in use, from the latest reading on.
+    fn reset_peaks(&self) {
+        let mut readings = self.lock();
+        readings.peaks = readings.latest.back().map_or_else(Vec::new, |reading| reading.bytes.clone());
     }
 
     /// Returns the readings between two moments as counters.
@@ -95,6 +167,10 @@ impl MemoryHistory {
         let mut readings = self.lock();
         let mut has_room = true;
         for &(source, bytes) in &reading.bytes {
+            match readings.peaks.iter_mut().find(|(of, _)| *of == source) {
+                Some((_, peak)) => *peak = bytes.max(*peak),
+                None => readings.peaks.push((source, bytes)),
+            }
             let index = readings.series.iter().position(|series| series.source() == source).unwrap_or_else(|| {
                 readings.series.push(MemorySeries::new(source, limits(source)));
                 readings.series.len() - 1
@@ -114,31 +190,24 @@ impl MemoryHistory {
     }
 }
 
-/// Returns the name of the counter of a memory.
+/// Returns the name of the counter of a memory. Each is made once and never freed: a run has a handful of them.
 fn name(source: MemorySource) -> &'static str {
-    const GPUS: [&str; 16] = [
-        "memory.gpu0",
-        "memory.gpu1",
-        "memory.gpu2",
-        "memory.gpu3",
-        "memory.gpu4",
-        "memory.gpu5",
-        "memory.gpu6",
-        "memory.gpu7",
-        "memory.gpu8",
-        "memory.gpu9",
-        "memory.gpu10",
-        "memory.gpu11",
-        "memory.gpu12",
-        "memory.gpu13",
-        "memory.gpu14",
-        "memory.gpu15",
-    ];
-    match source {
-        MemorySource::Process => "memory.process",
-        MemorySource::Heap => "memory.heap",
-        MemorySource::Gpu(device) => GPUS.get(device.as_u32() as usize).copied().unwrap_or("memory.gpu"),
+    static NAMES: Mutex<Vec<(MemorySource, &str)>> = Mutex::new(Vec::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, name)) = names.iter().find(|(of, _)| *of == source) {
+        return name;
     }
+    let name = match source {
+        MemorySource::Process => "memory.process".to_owned(),
+        MemorySource::Heap => "memory.heap".to_owned(),
+        MemorySource::Gpu(device) => format!("memory.gpu{device}"),
+        MemorySource::GpuReserved(device) => format!("memory.gpu{device}.reserved"),
+        MemorySource::GpuProcess(device) => format!("memory.gpu{device}.process"),
+        MemorySource::GpuDevice(device) => format!("memory.gpu{device}.device"),
+    };
+    let name = Box::leak(name.into_boxed_str());
+    names.push((source, name));
+    name
 }
 
 impl MemoryThread {
@@ -147,18 +216,20 @@ impl MemoryThread {
     const SELDOM: Duration = Duration::from_millis(200);
 
     /// Starts the thread.
-    pub(crate) fn start(host: Arc<Host>, gpu: Option<Arc<dyn GpuSource>>) -> io::Result<Self> {
+    pub(crate) fn start(parts: MemoryParts) -> io::Result<Self> {
+        let MemoryParts { host, gpu, metadata, snapshots, wakes: (sender, wakes) } = parts;
         let history = Arc::new(MemoryHistory::default());
-        let (ending, ended) = mpsc::channel::<()>();
         let process = ProcessMemory::open();
         let before = process.as_ref().and_then(ProcessMemory::resident).unwrap_or(0);
-        let reader = Reader { host, gpu, process, before, history: Arc::clone(&history) };
+        let keeper = snapshots.map(|(ledger, settings)| SnapshotKeeper::new(settings, ledger, metadata));
+        let shares = (None, Vec::new());
+        let mut reader = Reader { host, gpu, shares, keeper, process, before, history: Arc::clone(&history) };
         let run = move || {
             // The time between two points of the series.
             let mut apart = Self::OFTEN;
             let mut last_point: Option<Timestamp> = None;
             loop {
-                let now = now();
+                let now = Timestamp::now();
                 let is_point = last_point.is_none_or(|last| now.since(last) >= apart);
                 if is_point {
                     last_point = Some(now);
@@ -167,34 +238,33 @@ impl MemoryThread {
                     apart *= 2;
                 }
                 let pause = if reader.host.is_recording() { Self::OFTEN } else { apart.min(Self::SELDOM) };
-                if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+                match wakes.recv_timeout(pause) {
+                    Ok(Wake::Failed(snapshot)) => reader.keep(*snapshot),
+                    Err(RecvTimeoutError::Timeout) => {}
                     // The last moment counts, too.
-                    reader.read(self::now(), true);
-                    return;
+                    Ok(Wake::End) | Err(RecvTimeoutError::Disconnected) => return reader.end(),
                 }
             }
         };
         let thread = Some(spawn("kernspan-memory", run)?);
-        Ok(Self { thread, ending: Some(ending), history })
+        Ok(Self { thread, wakes: sender, history })
     }
 }
 
 impl Drop for MemoryThread {
     fn drop(&mut self) {
-        drop(self.ending.take());
+        let _ = self.wakes.send(Wake::End);
         // It panics only by a bug of ours, and then the readings end there.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-fn now() -> Timestamp {
-    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_unix_nanos(u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX))
-}
-
 struct Reader {
     host: Arc<Host>,
     gpu: Option<Arc<dyn GpuSource>>,
+    /// When the shares of processes in the memory of GPUs were last asked for, and what they were.
+    shares: (Option<Timestamp>, Vec<(DeviceId, GpuShares)>),
+    keeper: Option<SnapshotKeeper>,
     process: Option<ProcessMemory>,
     /// The resident memory before the heap was counted: the program may free some of it.
     before: u64,
@@ -202,19 +272,58 @@ struct Reader {
 }
 
 impl Reader {
-    fn read(&self, at: Timestamp, is_point: bool) -> bool {
+    fn read(&mut self, at: Timestamp, is_point: bool) -> bool {
         let process = self.process.as_ref().and_then(ProcessMemory::resident);
         let heap = heap::is_counting().then(|| self.before.saturating_add_signed(heap::live_bytes()));
-        let gpus = self.gpu.as_ref().map(|gpu| gpu.memory()).unwrap_or_default();
+        let gpus = self.gpus(at, false);
+        self.keeper.iter_mut().for_each(|keeper| keeper.look(&gpus));
         let host = [(MemorySource::Process, process), (MemorySource::Heap, heap)];
-        let host = host.into_iter().filter_map(|(source, bytes)| Some((source, bytes?)));
-        let gpu = |&(device, used, _): &(DeviceId, u64, u64)| (MemorySource::Gpu(device), used);
-        let bytes = host.chain(gpus.iter().map(gpu)).collect();
-        let limit = |source| match source {
-            MemorySource::Process | MemorySource::Heap => ProcessMemory::limit(),
-            MemorySource::Gpu(id) => gpus.iter().find(|(device, ..)| *device == id).map(|&(_, _, size)| size),
+        let gpu = gpus.iter().flat_map(|gpu| {
+            let (device, pool) = (gpu.device, gpu.pool.filter(|pool| pool.reserved > 0));
+            [
+                (MemorySource::Gpu(device), pool.map(|pool| pool.used)),
+                (MemorySource::GpuReserved(device), pool.map(|pool| pool.reserved)),
+                (MemorySource::GpuProcess(device), gpu.shares.and_then(|shares| shares.process)),
+                (MemorySource::GpuDevice(device), gpu.shares.map(|shares| shares.all)),
+            ]
+        });
+        let bytes = host.into_iter().chain(gpu).filter_map(|(source, bytes)| Some((source, bytes?))).collect();
+        let limit = |source: MemorySource| match source.device() {
+            None => ProcessMemory::limit(),
+            Some(id) => gpus.iter().find(|gpu| gpu.device == id).map(|gpu| gpu.size),
         };
         self.history.add(self.host.steps(), Reading { at, bytes }, limit, is_point)
+    }
+
+    /// Returns the memory of GPUs. Unless `afresh`, the shares of processes may be from a few readings before.
+    fn gpus(&mut self, at: Timestamp, afresh: bool) -> Vec<GpuMemory> {
+        let Some(gpu) = &self.gpu else { return Vec::new() };
+        let (asked, shares) = &mut self.shares;
+        let asks = afresh || asked.is_none_or(|asked| at.since(asked) >= MemoryThread::SELDOM);
+        let mut gpus = gpu.memory(asks);
+        if asks {
+            *asked = Some(at);
+            *shares = gpus.iter().filter_map(|gpu| Some((gpu.device, gpu.shares?))).collect();
+        }
+        for gpu in &mut gpus {
+            gpu.shares = shares.iter().find(|(device, _)| *device == gpu.device).map(|(_, shares)| *shares);
+        }
+        gpus
+    }
+
+    /// Keeps the snapshot of an allocation that failed.
+    fn keep(&mut self, snapshot: MemorySnapshot) {
+        let gpus = self.gpus(snapshot.at(), true);
+        if let Some(keeper) = &mut self.keeper {
+            keeper.keep(snapshot, &gpus);
+        }
+    }
+
+    fn end(mut self) {
+        self.read(Timestamp::now(), true);
+        if let Some(keeper) = self.keeper {
+            self.history.lock().taken = keeper.taken;
+        }
     }
 }
 

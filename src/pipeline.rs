@@ -1,13 +1,14 @@
 //! The background threads: one collects, one reads GPU records, and one correlates and exports.
 
 use crate::{
-    analysis::{Analysis, MemorySeries},
+    analysis::{Analysis, FollowedMemory},
     budget::Budget,
     collector::Collector,
     correlate::correlate,
     export::{Exporter, Run},
     failure::{Failure, Failures, panic_message},
-    memory::MemoryThread,
+    file::FileError,
+    memory::{MemoryThread, TakenSnapshots},
     recording::Recording,
     report::{Report, incomplete},
     steps::{NamedSteps, StepThread},
@@ -98,7 +99,7 @@ pub(crate) struct Exports {
     /// The thread that follows the memory of the run, if it is followed.
     pub(crate) memory: Option<MemoryThread>,
     /// Where the memory of the run is put at its end, for exporters.
-    pub(crate) history: Arc<OnceLock<Vec<MemorySeries>>>,
+    pub(crate) history: Arc<OnceLock<FollowedMemory>>,
 }
 
 impl Exports {
@@ -117,7 +118,12 @@ impl Exports {
             let history = Arc::clone(&memory.history);
             // The thread ends with a last reading.
             drop(memory);
-            outcome.report.add_memory(self.history.get_or_init(|| history.series()).clone());
+            let TakenSnapshots { snapshots, files, failures } = history.take_snapshots();
+            let followed = FollowedMemory { series: history.series(), snapshots };
+            outcome.report.add_memory(self.history.get_or_init(|| followed).clone());
+            outcome.report.add_files(files);
+            let failed = |error: FileError| Failure::new("MemorySnapshots", None, error.into());
+            failures.into_iter().map(failed).for_each(|failure| outcome.failures.add(failure));
         }
         outcome
     }

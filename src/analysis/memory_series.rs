@@ -1,5 +1,6 @@
 //! Memory in the course of a run, and whether it grows.
 
+use super::MemorySnapshot;
 use crate::trace::{DeviceId, Timestamp};
 use std::fmt;
 
@@ -15,9 +16,23 @@ pub enum MemorySource {
     Heap,
     /// What is in use of the driver's pool of a GPU, from which `cuMemAllocAsync` allocates.
     Gpu(DeviceId),
+    /// What that pool has reserved on the GPU, in use or kept for reuse.
+    GpuReserved(DeviceId),
+    /// What the process has of a GPU's memory, in and outside of pools, with contexts and kernels.
+    GpuProcess(DeviceId),
+    /// What all processes together have of a GPU's memory.
+    GpuDevice(DeviceId),
 }
 
 impl MemorySource {
+    /// Returns the GPU; `None` for memory of the host.
+    pub fn device(self) -> Option<DeviceId> {
+        match self {
+            Self::Process | Self::Heap => None,
+            Self::Gpu(id) | Self::GpuReserved(id) | Self::GpuProcess(id) | Self::GpuDevice(id) => Some(id),
+        }
+    }
+
     /// The growth over a run that may have other causes than a leak: an allocator that keeps freed memory, lists of
     /// figures for each step. The pool of a GPU has nothing of either.
     fn insignificant(self) -> u64 {
@@ -25,6 +40,7 @@ impl MemorySource {
             Self::Process => 16 << 20,
             Self::Heap => 512 << 10,
             Self::Gpu(_) => 64 << 10,
+            Self::GpuReserved(_) | Self::GpuProcess(_) | Self::GpuDevice(_) => 16 << 20,
         }
     }
 }
@@ -35,6 +51,9 @@ impl fmt::Display for MemorySource {
             Self::Process => f.write_str("process memory"),
             Self::Heap => f.write_str("the heap"),
             Self::Gpu(device) => write!(f, "GPU {device} memory"),
+            Self::GpuReserved(device) => write!(f, "reserved memory of GPU {device}"),
+            Self::GpuProcess(device) => write!(f, "process memory on GPU {device}"),
+            Self::GpuDevice(device) => write!(f, "memory of all processes on GPU {device}"),
         }
     }
 }
@@ -61,6 +80,13 @@ pub struct MemorySeries {
     limit: Option<u64>,
     peak: u64,
     points: Vec<MemoryPoint>,
+}
+
+/// The memory of a run: its use over all steps, and the snapshots that were taken by themselves.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FollowedMemory {
+    pub(crate) series: Vec<MemorySeries>,
+    pub(crate) snapshots: Vec<MemorySnapshot>,
 }
 
 /// The steady growth of a memory.

@@ -51,6 +51,7 @@ mod kinds;
 mod launches;
 mod memory_category;
 mod memory_series;
+mod memory_snapshot;
 mod memory_timeline;
 mod phase;
 mod quantile;
@@ -73,6 +74,7 @@ pub use self::{
     launches::{Launch, launches},
     memory_category::MemoryCategory,
     memory_series::{MemoryGrowth, MemoryPoint, MemorySeries, MemorySource},
+    memory_snapshot::{HeldAllocation, MemoryFrame, MemoryHolder, MemorySnapshot, SnapshotGpu, SnapshotReason},
     memory_timeline::{MemoryBlock, MemoryLifetimes, MemoryTimeline, MemoryUse},
     span_costs::{Roofline, SpanCost},
     step_breakdown::StepBreakdown,
@@ -83,6 +85,7 @@ pub(crate) use self::{
     flops::{Flops, SpanFlops},
     gpu_usage::percent_of,
     kinds::{CallKind, WorkKind},
+    memory_series::FollowedMemory,
     quantile::{at_rank, quantile, rank},
     ranks::{RankTimes, SLOW as SLOW_RANK, slow_rank},
     sorted::SortedMap,

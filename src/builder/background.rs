@@ -1,14 +1,14 @@
 //! The background threads of a profiler, and the queues between them.
 
 use crate::{
-    analysis::MemorySeries,
+    analysis::FollowedMemory,
     budget::Budget,
     collector::{Collector, Command},
     error::Error,
     failure::Failures,
-    gpu::{self, GpuSettings, GpuSource, Started},
+    gpu::{self, GpuSettings, GpuSource, Ledger, Started},
     host::Host,
-    memory::MemoryThread,
+    memory::{MemoryParts, MemorySnapshots, MemoryThread, RunMemory},
     pipeline::{Exports, NamedExporter, Pipeline},
     recording::{HandOn, Recording},
     steps::{NamedSteps, StepSender, StepThread},
@@ -33,8 +33,10 @@ pub(super) struct BackgroundParts {
     pub(super) step_exporters: Vec<NamedSteps>,
     /// Whether the memory of the run is followed.
     pub(super) follows_memory: bool,
+    /// The settings for memory snapshots, if allocations are followed.
+    pub(super) snapshots: Option<MemorySnapshots>,
     /// Where the memory of the run is put at its end, for exporters.
-    pub(super) memory: Arc<OnceLock<Vec<MemorySeries>>>,
+    pub(super) memory: Arc<OnceLock<FollowedMemory>>,
     /// Failures so far.
     pub(super) failures: Failures,
     pub(super) raw_folder: Option<PathBuf>,
@@ -50,6 +52,7 @@ pub(super) struct Background {
     /// The way to exporters that take every step.
     pub(super) summaries: Option<StepSender>,
     pub(super) pipeline: Pipeline,
+    pub(super) memory: RunMemory,
 }
 
 impl Background {
@@ -62,8 +65,13 @@ impl Background {
             let to_exports = to_exports.clone();
             Box::new(move |recording: Recording| drop(to_exports.send(recording)))
         };
+        let wakes = mpsc::channel();
+        let follow = |settings| (Arc::new(Ledger::new(Arc::clone(&host), wakes.0.clone())), settings);
+        let snapshots = parts.snapshots.map(follow);
+        let ledger = snapshots.as_ref().map(|(ledger, _)| Arc::clone(ledger));
         let started = match parts.gpu {
             Some(settings) => {
+                let settings = GpuSettings { ledger: ledger.clone(), ..settings };
                 gpu::start(settings, &host, &budget, to_exports()).map_err(Error::Thread)?.map_err(Gpu::Unavailable)
             }
             None => Err(Gpu::NotAsked),
@@ -75,9 +83,13 @@ impl Background {
         // The exporters' thread ends when the last sender is gone.
         drop(to_exports);
         let collector = Collector::new(Arc::clone(&host), to_collector, hand_on, Arc::clone(&budget));
-        let memory = parts.follows_memory.then(|| MemoryThread::start(Arc::clone(&host), gpu.clone()));
+        let memory = parts.follows_memory.then(|| {
+            let (host, gpu, metadata) = (Arc::clone(&host), gpu.clone(), Arc::clone(&metadata));
+            MemoryThread::start(MemoryParts { host, gpu, metadata, snapshots, wakes })
+        });
         let memory = memory.transpose().map_err(Error::Thread)?;
         let history = memory.as_ref().map(|memory| Arc::clone(&memory.history));
+        let run_memory = RunMemory { gpu: gpu.clone(), ledger, history: history.clone() };
         let without = without_gpu.clone();
         let exports = Exports {
             closed,
@@ -93,6 +105,6 @@ impl Background {
         let steps = (!step_exporters.is_empty()).then(|| StepThread::start(host, step_exporters, history));
         let (summaries, steps) = steps.transpose().map_err(Error::Thread)?.unzip();
         let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
-        Ok(Self { gpu, without_gpu, commands, summaries, pipeline })
+        Ok(Self { gpu, without_gpu, commands, summaries, pipeline, memory: run_memory })
     }
 }

@@ -3,7 +3,7 @@
 use super::run_id::RunId;
 use crate::{
     activity::Activity,
-    analysis::{Analysis, MemorySeries},
+    analysis::{Analysis, FollowedMemory},
     delivery::Delivery,
     schedule::Phase,
     trace::{Metadata, Timestamp},
@@ -253,7 +253,7 @@ pub struct Run {
     /// [`Report`](crate::Report).
     pub(crate) unrecorded: Arc<OnceLock<Vec<Duration>>>,
     /// The memory of the run, if it was followed, once the last window has been exported.
-    pub(crate) memory: Arc<OnceLock<Vec<MemorySeries>>>,
+    pub(crate) memory: Arc<OnceLock<FollowedMemory>>,
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@
 //! # Ok::<(), kernspan::Error>(())
 //! ```
 //!
+//! [`write_torch_snapshot`] writes the memory at one moment for PyTorch's viewer.
 //! [`write_file`] writes a file that appears whole or not at all, like those of the exporters here.
 //!
 //! An exporter that also wants the [summary](StepSummary) of every step, recorded or not, returns a [`StepExporter`]
@@ -66,6 +67,7 @@ mod stacks;
 mod steps;
 mod tensorboard;
 mod time_text;
+mod torch_snapshot;
 mod wire;
 mod work_text;
 
@@ -81,6 +83,7 @@ pub use self::{
     run_id::RunId,
     stacks::Stacks,
     tensorboard::TensorBoard,
+    torch_snapshot::{write_torch_snapshot, write_torch_snapshot_of_windows},
 };
 pub use crate::{
     delivery::Delivery,

@@ -8,31 +8,65 @@ pub(crate) mod calls;
 pub(crate) mod cupti;
 mod detach;
 pub(crate) mod gather;
+pub(crate) mod ledger;
 
-pub(crate) use self::detach::DetachPolicy;
+pub(crate) use self::{detach::DetachPolicy, ledger::Ledger};
 
 use crate::{
     activity::Activities,
     budget::Budget,
     host::Host,
-    recording::HandOn,
+    recording::{HandOn, Pool},
     schedule::WaitLength,
     trace::{DeviceId, Gpu, GpuProblem, Losses},
 };
 use std::{fmt, io, sync::Arc, thread::JoinHandle};
 
-/// The user's settings for GPUs.
-#[derive(Clone, Copy, Debug)]
+/// The settings for GPUs.
+#[derive(Clone, Debug)]
 pub(crate) struct GpuSettings {
     pub(crate) activities: Activities,
     pub(crate) detach: DetachPolicy,
     /// Whether the bytes of records are kept for writing to a file.
     pub(crate) keep_raw: bool,
+    /// The ledger of allocations, if they are followed in the whole run.
+    pub(crate) ledger: Option<Arc<Ledger>>,
+}
+
+/// The memory of a GPU at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GpuMemory {
+    pub(crate) device: DeviceId,
+    /// The driver's pool, from which `cuMemAllocAsync` allocates, if the program has a context.
+    pub(crate) pool: Option<Pool>,
+    /// What the whole device is used for, if the caller wants to know, and the system says so.
+    pub(crate) shares: Option<GpuShares>,
+    /// The size of the device's memory.
+    pub(crate) size: u64,
+}
+
+impl GpuMemory {
+    /// Returns the bytes that cannot be allocated: those in use, without what the pool keeps for reuse.
+    pub(crate) fn in_use(&self, ledger: &Ledger) -> u64 {
+        let Pool { reserved, used } = self.pool.unwrap_or_default();
+        let all = self.shares.map_or(0, |shares| shares.all.saturating_sub(reserved.saturating_sub(used)));
+        // Shares may be from a few readings before.
+        all.max(used).max(ledger.bytes(self.device))
+    }
+}
+
+/// The bytes in use of a GPU's memory, in and outside of pools, with contexts and kernels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GpuShares {
+    /// By all processes.
+    pub(crate) all: u64,
+    /// By this process. In a container, the system may not know which that is.
+    pub(crate) process: Option<u64>,
 }
 
 /// A vendor's profiling library, as the session sees it: it records while windows are open.
 ///
-/// All methods but [`memory`](Self::memory) are called by the stepping thread, between two steps.
+/// The methods about memory may be called by any thread, all others by the stepping thread, between two steps.
 pub(crate) trait GpuSource: fmt::Debug + Send + Sync {
     /// Returns whether it records, and if not, why not.
     fn gpu(&self) -> Gpu;
@@ -52,8 +86,13 @@ pub(crate) trait GpuSource: fmt::Debug + Send + Sync {
     /// Called when a step has ended while no window is open.
     fn tick(&self);
 
-    /// Returns, for each device that the program uses, the bytes in use of the driver's pool, and the device's size.
-    fn memory(&self) -> Vec<(DeviceId, u64, u64)>;
+    /// Returns the memory of each device, with the shares of processes if `with_shares`, which takes longer.
+    fn memory(&self, with_shares: bool) -> Vec<GpuMemory>;
+
+    /// Returns the most bytes of the driver's pool that were in use since the last reset.
+    fn pool_peak(&self, device: DeviceId) -> Option<u64>;
+
+    fn reset_pool_peaks(&self);
 }
 
 /// A source, with the thread that reads its records.

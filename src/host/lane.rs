@@ -19,7 +19,7 @@ use super::{
     call_attributor::CallAttributor,
     callsite_cache,
     live::{EnterFields, Live},
-    stack::{SharedStack, Stack},
+    stack::{OpenSpans, SharedStack, Stack},
 };
 use crate::{
     clock::Clock,
@@ -132,6 +132,11 @@ impl Lane {
     /// Returns an empty ring of this capacity.
     pub(super) fn ring(capacity: usize) -> Ring {
         RingBuffer::new(capacity)
+    }
+
+    /// The spans that are open on the thread.
+    pub(super) fn open_spans(&self) -> OpenSpans {
+        self.stack.open_spans()
     }
 
     pub(super) fn new(profiler: u64, control: Control, thread: ThreadInfo, ring: Ring) -> (Self, LaneReader) {

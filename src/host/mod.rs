@@ -30,7 +30,7 @@ pub use self::{
     layer::ProfilerLayer,
     watcher::{Watch, Watcher},
 };
-pub(crate) use self::{control::Control, counters::Counters, lane::LaneReader, layer::StepOn};
+pub(crate) use self::{control::Control, counters::Counters, lane::LaneReader, layer::StepOn, stack::OpenSpans};
 
 use self::{
     call_attributor::CallAttributor,
@@ -42,14 +42,18 @@ use self::{
     watcher::Watchers,
 };
 use crate::{
+    analysis::MemoryFrame,
     clock::{Clock, Ticks},
     hint::DisabledSpans,
-    recording::{DeviceCall, MemoryCall, Origin, Record},
-    trace::{Losses, Operation},
+    recording::{DeviceCall, MemoryCall, Origin, Record, RegistryId},
+    trace::{Losses, Operation, convention},
 };
-use std::sync::{
-    Arc, MutexGuard,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc, MutexGuard,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
 };
 
 /// The state of one profiler that the layer, the session and the collector share.
@@ -255,6 +259,27 @@ impl Host {
     #[inline]
     fn write_call(&self, work: DeviceWork, record: Record) {
         self.lanes.with_or_count_always(|lane| lane.write_call(work, record));
+    }
+
+    /// Returns the spans that are open on this thread, whether or not a window is open; `None` if there are none, or
+    /// they cannot be reached.
+    pub(crate) fn open_spans(&self) -> Option<OpenSpans> {
+        let mut open = None;
+        self.lanes.with(|lane| open = Some(lane.open_spans()));
+        open.filter(|open| !open.ids().is_empty())
+    }
+
+    /// Describes a live span.
+    pub(crate) fn describe(&self, id: RegistryId) -> Option<MemoryFrame> {
+        let callsite = self.lookup.find(id, false)?.callsite;
+        let named = callsite.fields().field(convention::NAME).and_then(|field| {
+            self.live.with(id, |entry| {
+                let field = entry.fields.iter().find(|kept| kept.index as usize == field.index())?;
+                field.value.as_str().map(|name| Cow::Owned(name.to_owned()))
+            })
+        });
+        let name = named.flatten().unwrap_or(Cow::Borrowed(callsite.name()));
+        Some(MemoryFrame { name, file: callsite.file(), line: callsite.line() })
     }
 
     /// Sets the origin of this thread's calls from now on; `None` for the thread's own spans.

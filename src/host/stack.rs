@@ -8,9 +8,13 @@ use crate::{
     recording::{Origin, RegistryId},
     trace::ThreadId,
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+use rustc_hash::FxBuildHasher;
+use std::{
+    hash::BuildHasher,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 /// The stack, as its thread sees it.
@@ -32,6 +36,25 @@ pub(super) struct SharedStack {
     /// The origin that the thread has adopted: its thread, or 0 for none, with the batch in the upper half; and its
     /// moment.
     adopted: (AtomicU64, AtomicU64),
+}
+
+/// The spans that are open on a thread at one moment. Of a deeper stack, these are the outer ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenSpans {
+    ids: [RegistryId; SharedStack::DEPTH],
+    depth: usize,
+}
+
+impl OpenSpans {
+    /// The ids, outermost first.
+    pub(crate) fn ids(&self) -> &[RegistryId] {
+        &self.ids[..self.depth]
+    }
+
+    /// Returns a number that is the same for the same spans.
+    pub(crate) fn hash(&self) -> u64 {
+        FxBuildHasher.hash_one(self.ids())
+    }
 }
 
 /// An open span, and whether it is recorded in this window.
@@ -128,6 +151,15 @@ impl Stack {
         let taken = open.remove(index);
         self.replace(&open);
         Some(taken.recorded)
+    }
+
+    /// Copies the ids of the open spans.
+    pub(super) fn open_spans(&self) -> OpenSpans {
+        let mut open = OpenSpans { ids: [0; SharedStack::DEPTH], depth: self.depth.min(SharedStack::DEPTH) };
+        for (id, slot) in open.ids[..open.depth].iter_mut().zip(&self.shared.ids) {
+            *id = slot.load(Ordering::Relaxed);
+        }
+        open
     }
 
     /// Returns the open spans, outermost first.

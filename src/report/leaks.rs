@@ -1,7 +1,8 @@
-//! Memory that grows from step to step, and the spans that keep it.
+//! The memory of a run over its steps: what grows, and the spans that keep it.
 
+use super::Report;
 use crate::{
-    analysis::{KeptMemory, MemoryGrowth, MemorySeries, MemorySource, kept_memory},
+    analysis::{FollowedMemory, KeptMemory, MemoryGrowth, MemorySeries, MemorySnapshot, MemorySource, kept_memory},
     trace::Trace,
     units,
 };
@@ -76,10 +77,35 @@ impl fmt::Display for LeakOwner {
 /// The memory of the run, and what its windows say about allocations that are kept.
 #[derive(Debug, Default)]
 pub(super) struct MemoryOfRun {
-    pub(super) series: Vec<MemorySeries>,
+    pub(super) followed: FollowedMemory,
     kept: FxHashMap<(MemorySource, Vec<String>), KeptMemory>,
     /// The number of steps in which allocations were watched.
     steps: u64,
+}
+
+impl Report {
+    /// Returns the memory of the process and of its GPUs over all steps of the run, recorded or not, if
+    /// [`Activity::Memory`](crate::Activity::Memory) or [`Activity::Heap`](crate::Activity::Heap) is recorded.
+    pub fn memory_series(&self) -> &[MemorySeries] {
+        &self.memory.followed.series
+    }
+
+    /// Returns the memory that grows steadily over the run, with the spans that keep it. The report prints them.
+    ///
+    /// ```
+    /// # fn show(report: &kernspan::Report) {
+    /// assert!(report.leaks().is_empty(), "{}", report.leaks()[0]);
+    /// # }
+    /// ```
+    pub fn leaks(&self) -> Vec<Leak> {
+        self.memory.leaks()
+    }
+
+    /// Returns the memory snapshots that were taken by themselves: see [`MemorySnapshots`](crate::MemorySnapshots). The
+    /// report prints them.
+    pub fn memory_snapshots(&self) -> &[MemorySnapshot] {
+        &self.memory.followed.snapshots
+    }
 }
 
 impl MemoryOfRun {
@@ -108,16 +134,28 @@ impl MemoryOfRun {
 
     pub(super) fn leaks(&self) -> Vec<Leak> {
         let growths: Vec<_> =
-            self.series.iter().filter_map(|series| Some((series.source(), series.growth()?))).collect();
-        let heap_grows = growths.iter().any(|(source, _)| *source == MemorySource::Heap);
-        // A heap that grows makes the process grow.
-        let growths = growths.into_iter().filter(|(source, _)| !(heap_grows && *source == MemorySource::Process));
-        growths.map(|(source, growth)| Leak { source, growth, owners: self.owners(source, &growth) }).collect()
+            self.followed.series.iter().filter_map(|series| Some((series.source(), series.growth()?))).collect();
+        let is_cause = |source: MemorySource| match source {
+            // A heap that grows makes the process grow.
+            MemorySource::Process => growths.iter().all(|(source, _)| *source != MemorySource::Heap),
+            // What a pool has in use says more than the pool as a whole.
+            MemorySource::GpuProcess(id) => {
+                self.followed.series.iter().all(|series| series.source() != MemorySource::Gpu(id))
+            }
+            MemorySource::GpuReserved(_) | MemorySource::GpuDevice(_) => false,
+            MemorySource::Heap | MemorySource::Gpu(_) => true,
+        };
+        let leak = |&(source, growth): &_| Leak { source, growth, owners: self.owners(source, &growth) };
+        growths.iter().filter(|(source, _)| is_cause(*source)).map(leak).collect()
     }
 
     fn owners(&self, source: MemorySource, growth: &MemoryGrowth) -> Vec<LeakOwner> {
-        // What the process keeps can be told only of its heap.
-        let source = if source == MemorySource::Process { MemorySource::Heap } else { source };
+        // What the process keeps can be told only of its heap, and on a GPU only of its allocations.
+        let source = match source {
+            MemorySource::Process => MemorySource::Heap,
+            MemorySource::GpuProcess(device) => MemorySource::Gpu(device),
+            source => source,
+        };
         let steps = self.steps.max(1) as f64;
         let often = if source == MemorySource::Heap { Self::OFTEN / 2.0 } else { Self::OFTEN };
         let is_owner = |kept: &&KeptMemory| {

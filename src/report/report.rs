@@ -13,7 +13,7 @@ use super::{
     findings::Findings,
     gpu::{GpuSteps, GpuSummary},
     kernels::Kernels,
-    leaks::{Leak, MemoryOfRun},
+    leaks::MemoryOfRun,
     memory_peaks::MemoryPeaks,
     operations::{OperationTimes, Operations},
     recording_cost::RecordingCost,
@@ -21,7 +21,7 @@ use super::{
     wrap::{self, terminal_width},
 };
 use crate::{
-    analysis::{Analysis, Finding, MemorySeries, TypicalStep},
+    analysis::{Analysis, Finding, FollowedMemory, TypicalStep},
     delivery::Delivery,
     hint::Hint,
     thread::mute_this_thread,
@@ -47,7 +47,7 @@ pub struct Report {
     gpus: GpuSummary,
     operations: OperationTimes,
     findings: Findings,
-    memory: MemoryOfRun,
+    pub(super) memory: MemoryOfRun,
     losses: Losses,
     /// The number of records of all windows.
     records: u64,
@@ -148,8 +148,8 @@ impl Report {
     }
 
     /// Adds the memory over the whole run.
-    pub(crate) fn add_memory(&mut self, series: Vec<MemorySeries>) {
-        self.memory.series = series;
+    pub(crate) fn add_memory(&mut self, memory: FollowedMemory) {
+        self.memory.followed = memory;
     }
 
     /// Adds losses that belong to no window.
@@ -376,23 +376,6 @@ impl Report {
     /// Returns the most bytes of a GPU's memory that were in use after an allocation, if allocations were recorded.
     pub fn peak_memory(&self, device: DeviceId) -> Option<u64> {
         self.gpus.memory.get(device).map(|peak| peak.in_use)
-    }
-
-    /// Returns the memory of the process and of its GPUs over all steps of the run, recorded or not, if
-    /// [`Activity::Memory`](crate::Activity::Memory) or [`Activity::Heap`](crate::Activity::Heap) is recorded.
-    pub fn memory_series(&self) -> &[MemorySeries] {
-        &self.memory.series
-    }
-
-    /// Returns the memory that grows steadily over the run, with the spans that keep it. The report prints them.
-    ///
-    /// ```
-    /// # fn show(report: &kernspan::Report) {
-    /// assert!(report.leaks().is_empty(), "{}", report.leaks()[0]);
-    /// # }
-    /// ```
-    pub fn leaks(&self) -> Vec<Leak> {
-        self.memory.leaks()
     }
 
     /// Returns the memory peak of each GPU, with the spans that had allocated the memory.

@@ -71,7 +71,8 @@ macro_rules! define_id {
         $struct_visibility struct $Id($Number);
 
         impl $Id {
-            pub(crate) const fn new(number: $Number) -> Self {
+            /// Returns the id with this number.
+            pub const fn new(number: $Number) -> Self {
                 Self(number)
             }
 

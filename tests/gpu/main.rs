@@ -10,3 +10,5 @@ mod fake;
 mod no_gpu;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod races;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod snapshots;

@@ -5,14 +5,12 @@
 //! decides when they write records. `benches/gpu` does the same on a GPU, with the real ones.
 
 use crate::{
-    fake::Fake,
-    support::{PATIENCE, child, cupti, eventually},
+    fake::{self, Fake},
+    support::{PATIENCE, eventually},
 };
 use kernspan::{Collected, Profiler, Schedule, Trace, analysis::Analysis};
 use std::{
     collections::HashMap,
-    ffi::OsStr,
-    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -22,35 +20,11 @@ use std::{
 use tracing::info_span;
 use tracing_subscriber::prelude::*;
 
-const PROGRAM: &str = "KERNSPAN_TEST_PROGRAM";
-
-/// Runs a program with the fake driver and CUPTI, in a process of its own.
-fn run(program: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let source = include_str!("../support/cupti.c");
-    if !cupti::make_driver(folder.path(), source) {
-        return;
-    }
-    // One library is both the driver and CUPTI.
-    let library = folder.path().join("libcuda.so.1");
-    let path: &Path = folder.path();
-    let variables = [
-        ("LD_LIBRARY_PATH", path.as_os_str()),
-        ("KERNSPAN_CUPTI", library.as_os_str()),
-        ("LD_PRELOAD", library.as_os_str()),
-        (PROGRAM, OsStr::new(program)),
-    ];
-    child::run("races::programs", &variables);
-}
-
 /// This is not a test but the programs that the others run, each in a process of its own.
 #[test]
 fn programs() {
-    let Some(library) = std::env::var_os("KERNSPAN_CUPTI").filter(|_| std::env::var_os(PROGRAM).is_some()) else {
-        return;
-    };
-    let fake = Fake::load(&library);
-    match std::env::var(PROGRAM).unwrap().as_str() {
+    let Some((fake, program)) = Fake::program() else { return };
+    match program.as_str() {
         "back to back" => back_to_back(fake),
         "late" => late(fake),
         "never" => never(fake),
@@ -68,7 +42,7 @@ fn programs() {
 
 #[test]
 fn no_launch_is_lost_between_windows_that_follow_each_other() {
-    run("back to back");
+    fake::run("races::programs", "back to back");
 }
 
 fn back_to_back(fake: Fake) {
@@ -119,7 +93,7 @@ fn back_to_back(fake: Fake) {
 
 #[test]
 fn what_comes_back_late_is_waited_for() {
-    run("late");
+    fake::run("races::programs", "late");
 }
 
 fn late(fake: Fake) {
@@ -147,7 +121,7 @@ fn late(fake: Fake) {
 
 #[test]
 fn what_never_comes_back_is_given_up_and_counted() {
-    run("never");
+    fake::run("races::programs", "never");
 }
 
 fn never(fake: Fake) {
@@ -171,7 +145,7 @@ fn never(fake: Fake) {
 
 #[test]
 fn one_profiler_may_follow_another() {
-    run("again");
+    fake::run("races::programs", "again");
 }
 
 fn again(fake: Fake) {
@@ -188,22 +162,22 @@ fn again(fake: Fake) {
 
 #[test]
 fn every_window_holds_what_was_launched_in_it_without_waits() {
-    run("waits of 0 steps");
+    fake::run("races::programs", "waits of 0 steps");
 }
 
 #[test]
 fn every_window_holds_what_was_launched_in_it_with_short_waits() {
-    run("waits of 1 step");
+    fake::run("races::programs", "waits of 1 step");
 }
 
 #[test]
 fn every_window_holds_what_was_launched_in_it_with_longer_waits() {
-    run("waits of 12 steps");
+    fake::run("races::programs", "waits of 12 steps");
 }
 
 #[test]
 fn every_window_holds_what_was_launched_in_it_if_cupti_is_detached() {
-    run("detached in each wait");
+    fake::run("races::programs", "detached in each wait");
 }
 
 /// Trains as users do: four threads launch in windows and in waits, without sleeping between steps.
@@ -300,7 +274,7 @@ fn wrong_step(trace: &Trace, active: u64, launches: u64) -> Option<String> {
 
 #[test]
 fn a_window_that_cannot_complete_harms_no_other() {
-    run("incomplete");
+    fake::run("races::programs", "incomplete");
 }
 
 fn incomplete(fake: Fake) {
@@ -332,7 +306,7 @@ fn work_by_window(collected: &Collected) -> Vec<usize> {
 
 #[test]
 fn a_window_whose_launches_share_a_correlation_takes_nothing_of_the_next() {
-    run("ambiguous");
+    fake::run("races::programs", "ambiguous");
 }
 
 fn ambiguous(fake: Fake) {
@@ -360,7 +334,7 @@ fn ambiguous(fake: Fake) {
 
 #[test]
 fn kernels_launched_before_a_window_are_not_in_it_though_a_thread_was_suspended() {
-    run("suspended");
+    fake::run("races::programs", "suspended");
 }
 
 fn suspended(fake: Fake) {

@@ -294,6 +294,67 @@ void fake_launch(uint64_t nanos) {
     in_call(0, record, nanos, &number);
 }
 
+// A memory of one GiB, allocated from the driver's pool. Each allocation has an address of its own.
+enum { ALLOCATE = 598, FREE = 600, MOST = 1 << 16 };
+static const uint64_t SIZE = 1 << 30, BASE = 0x7f0000000000, APART = 1 << 12;
+static _Atomic uint64_t used, high, sizes[MOST];
+static _Atomic uint32_t allocations;
+
+int cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = SIZE; return 0; }
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { *flags = 0, *active = 1; return 0; }
+int cuDeviceGetDefaultMemPool(void **pool, int device) { *pool = sizes; return 0; }
+int cuMemPoolGetAttribute(void *pool, int attribute, void *value) {
+    *(uint64_t *)value = attribute == 5 ? SIZE : attribute == 7 ? atomic_load(&used) : atomic_load(&high);
+    return 0;
+}
+int cuMemPoolSetAttribute(void *pool, int attribute, void *value) {
+    if (attribute == 8) atomic_store(&high, atomic_load(&used));
+    return 0;
+}
+
+static uint32_t memory_call(uint32_t function, const void *parameters, uint32_t (*inside)(void *), void *about_it) {
+    uint32_t result = 0;
+    uint64_t word = 0;
+    About about = {.result = &result, .context_uid = 1, .word = &word, .parameters = parameters};
+    about.correlation = atomic_fetch_add(&correlation, 1);
+    for (about.site = 0; about.site < 2; about.site++) {
+        Called callback = atomic_load(&called);
+        if (about.site) result = inside(about_it);
+        if (callback && atomic_load(&watched[function])) {
+            call_back(atomic_load(&subscription), callback, function, &about);
+        }
+    }
+    return result;
+}
+
+typedef struct { uint64_t *address; size_t bytes; } Allocation;
+static uint32_t allocate(void *about) {
+    Allocation *wanted = about;
+    uint32_t index = atomic_fetch_add(&allocations, 1);
+    uint64_t now = atomic_fetch_add(&used, wanted->bytes) + wanted->bytes;
+    if (now > SIZE || index >= MOST) {
+        atomic_fetch_sub(&used, wanted->bytes);
+        return 2;
+    }
+    for (uint64_t seen = atomic_load(&high); now > seen && !atomic_compare_exchange_weak(&high, &seen, now);) {}
+    atomic_store(&sizes[index], wanted->bytes);
+    *wanted->address = BASE + index * APART;
+    return 0;
+}
+static uint32_t release(void *about) {
+    atomic_fetch_sub(&used, atomic_exchange(&sizes[(*(uint64_t *)about - BASE) / APART], 0));
+    return 0;
+}
+
+// Allocates, and returns the address; 0 if there is not enough memory.
+uint64_t fake_allocate(uint64_t bytes) {
+    uint64_t address = 0;
+    Allocation wanted = {&address, bytes};
+    return memory_call(ALLOCATE, &wanted, allocate, &wanted) ? 0 : address;
+}
+void fake_free(uint64_t address) { memory_call(FREE, &address, release, &address); }
+uint64_t fake_used(void) { return atomic_load(&used); }
+
 // Leaves this thread in a call that never ends, as if its callback had been disabled meanwhile.
 void fake_break(void) {
     stack.of = atomic_load(&subscription);

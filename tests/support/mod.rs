@@ -18,6 +18,7 @@ pub use self::{
     patience::{PATIENCE, eventually},
     profiled::{names, profiled, span, trace_of, tree},
     unchecked::Unchecked,
+    wheels::missing,
 };
 
 /// Returns the trace of a window that was recorded on an H200.

@@ -1,7 +1,5 @@
 //! The command `memory`: what the memory of GPUs is used for, and whether other batch sizes fit.
 
-mod pickle;
-mod snapshot;
 mod table;
 
 use crate::{
@@ -13,6 +11,7 @@ use crate::{
 use kernspan::{
     Trace,
     analysis::{KeptMemory, MemoryLifetimes, MemorySource, MemoryTimeline, kept_memory},
+    export::write_torch_snapshot_of_windows,
     report::{MemoryPeak, MemoryPeaks},
     trace::DeviceId,
 };
@@ -88,7 +87,7 @@ impl Args {
                 let timelines: Vec<_> = gpus.iter().map(|gpu| &gpu.timeline).collect();
                 let is_one = read.traces().count() == 1;
                 let note = if is_one { "" } else { ", the window with the highest peak of each GPU" };
-                file::write_with_note(path, note, |out| snapshot::write(&timelines, out))?;
+                file::write_with_note(path, note, |out| write_torch_snapshot_of_windows(&timelines, out))?;
             }
             None => self.style.print(&self.sections(&gpus))?,
         }

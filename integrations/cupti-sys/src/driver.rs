@@ -38,6 +38,7 @@ struct Functions {
     device_primary_ctx_get_state: Option<unsafe extern "C" fn(c_int, *mut u32, *mut c_int) -> u32>,
     device_get_default_mem_pool: Option<unsafe extern "C" fn(*mut *mut c_void, c_int) -> u32>,
     mem_pool_get_attribute: Option<unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> u32>,
+    mem_pool_set_attribute: Option<unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> u32>,
 }
 
 impl Driver {
@@ -73,6 +74,7 @@ impl Driver {
             device_primary_ctx_get_state: function!("cuDevicePrimaryCtxGetState"),
             device_get_default_mem_pool: function!("cuDeviceGetDefaultMemPool"),
             mem_pool_get_attribute: function!("cuMemPoolGetAttribute"),
+            mem_pool_set_attribute: function!("cuMemPoolSetAttribute"),
         }));
         let driver = Self { functions, devices: 0 };
         const NO_DEVICE: u32 = 100;
@@ -190,6 +192,42 @@ impl Driver {
     pub fn memory_pool(self, device: Device) -> Result<Option<(u64, u64)>, Error> {
         const RESERVED_CURRENT: c_int = 5;
         const USED_CURRENT: c_int = 7;
+        let Some(pool) = self.default_pool(device)? else { return Ok(None) };
+        Ok(Some((self.pool_attribute(pool, RESERVED_CURRENT)?, self.pool_attribute(pool, USED_CURRENT)?)))
+    }
+
+    /// Returns the most bytes of the device's default memory pool that were in use since the last
+    /// [reset](Self::reset_memory_pool_peak), or ever. Returns `None` while the device has no primary context.
+    ///
+    /// # Errors
+    ///
+    /// If the call fails.
+    #[doc(alias = "CU_MEMPOOL_ATTR_USED_MEM_HIGH")]
+    pub fn memory_pool_peak(self, device: Device) -> Result<Option<u64>, Error> {
+        self.default_pool(device)?.map(|pool| self.pool_attribute(pool, Self::USED_HIGH)).transpose()
+    }
+
+    /// Begins anew to look for the most bytes in use: see [`memory_pool_peak`](Self::memory_pool_peak). Does nothing
+    /// while the device has no primary context.
+    ///
+    /// # Errors
+    ///
+    /// If the call fails.
+    #[doc(alias = "cuMemPoolSetAttribute")]
+    pub fn reset_memory_pool_peak(self, device: Device) -> Result<(), Error> {
+        let Some(pool) = self.default_pool(device)? else { return Ok(()) };
+        let mut zero = 0_u64;
+        // SAFETY: the handle comes from the driver, and the attribute has 64 bits, of which only zero may be set.
+        self.call("cuMemPoolSetAttribute", self.functions.mem_pool_set_attribute, |f| unsafe {
+            f(pool, Self::USED_HIGH, ptr::from_mut(&mut zero).cast())
+        })
+    }
+
+    /// `CU_MEMPOOL_ATTR_USED_MEM_HIGH`.
+    const USED_HIGH: c_int = 8;
+
+    /// Returns the device's default memory pool, or `None` while the device has no primary context.
+    fn default_pool(self, device: Device) -> Result<Option<*mut c_void>, Error> {
         let (mut flags, mut active) = (0, 0);
         // SAFETY: it writes two numbers.
         self.call("cuDevicePrimaryCtxGetState", self.functions.device_primary_ctx_get_state, |f| unsafe {
@@ -203,15 +241,17 @@ impl Driver {
         self.call("cuDeviceGetDefaultMemPool", self.functions.device_get_default_mem_pool, |f| unsafe {
             f(&mut pool, device.0)
         })?;
-        let attribute = |attribute| {
-            let mut bytes = 0_u64;
-            // SAFETY: the handle comes from the driver, and both attributes have 64 bits.
-            self.call("cuMemPoolGetAttribute", self.functions.mem_pool_get_attribute, |f| unsafe {
-                f(pool, attribute, ptr::from_mut(&mut bytes).cast())
-            })?;
-            Ok(bytes)
-        };
-        Ok(Some((attribute(RESERVED_CURRENT)?, attribute(USED_CURRENT)?)))
+        Ok(Some(pool))
+    }
+
+    /// Returns an attribute of 64 bits of a pool that comes from the driver.
+    fn pool_attribute(self, pool: *mut c_void, attribute: c_int) -> Result<u64, Error> {
+        let mut bytes = 0_u64;
+        // SAFETY: the handle comes from the driver, and it writes 64 bits.
+        self.call("cuMemPoolGetAttribute", self.functions.mem_pool_get_attribute, |f| unsafe {
+            f(pool, attribute, ptr::from_mut(&mut bytes).cast())
+        })?;
+        Ok(bytes)
     }
 
     fn call<F>(self, function: &'static str, pointer: Option<F>, call: impl FnOnce(F) -> u32) -> Result<(), Error> {

@@ -47,6 +47,7 @@ mod error;
 mod functions;
 mod layout;
 mod load;
+mod nvml;
 mod records;
 mod search_paths;
 
@@ -66,6 +67,7 @@ pub use self::{
     cupti::Cupti,
     driver::{Context, Device, Driver},
     error::{Error, LoadError},
+    nvml::{Nvml, NvmlDevice},
     records::Records,
 };
 

@@ -297,6 +297,14 @@ impl HtmlReport {
                 section.array("charts", |array| series.iter().for_each(|series| write_memory(series, array)));
             });
         }
+        for (index, snapshot) in self.report.memory_snapshots().iter().enumerate() {
+            let (id, title) = (format!("memory-snapshot-{index}"), format!("Memory at step {}", snapshot.step()));
+            section(sections, &id, &title, "table", |section| {
+                let gpus: Vec<_> = snapshot.gpus().iter().map(ToString::to_string).collect();
+                section.string("note", &format!("Taken {}. {}.", snapshot.reason(), gpus.join(". ")));
+                tables::holders(snapshot, names).write(section);
+            });
+        }
         for peak in self.report.memory().peaks() {
             let id = format!("peak-of-{}", peak.device);
             section(sections, &id, &format!("Peak of GPU {}", peak.device), "table", |section| {

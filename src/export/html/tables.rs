@@ -5,7 +5,10 @@ use super::{
     packed::{Names, shortened_path},
     paths::Paths,
 };
-use crate::report::{Average, Kernels, MemoryPeak, Operations, PathRows, Report};
+use crate::{
+    analysis::{MemoryHolder, MemorySnapshot},
+    report::{Average, Kernels, MemoryPeak, Operations, PathRows, Report},
+};
 use std::{collections::HashMap, time::Duration};
 
 /// The maximum number of rows in a table.
@@ -62,6 +65,24 @@ pub(super) fn owners(peak: &MemoryPeak, names: &mut Names) -> Grid {
     grid.column(("Of the peak", Unit::Percent, ""), rows, |(_, bytes, _)| percent(*bytes));
     grid.column(("Allocations", Unit::Number, ""), rows, |(.., allocations)| *allocations);
     grid.left_out(all.len() - rows.len());
+    grid
+}
+
+/// Returns the spans that held the memory of GPUs at one moment.
+pub(super) fn holders(snapshot: &MemorySnapshot, names: &mut Names) -> Grid {
+    let path = |holder: &MemoryHolder<'_>| match holder.frames {
+        [] => Average::UNATTRIBUTED.to_owned(),
+        frames => shortened_path(frames.iter().map(|frame| &*frame.name)),
+    };
+    let holders: Vec<_> = snapshot.holders().into_iter().map(|holder| (path(&holder), holder)).collect();
+    let rows = &holders[..holders.len().min(ROWS)];
+    let mut grid = Grid::default();
+    grid.names("Allocated by", rows, names, |(name, _)| name);
+    grid.column(("In use", Unit::Memory, ""), rows, |(_, holder)| holder.bytes);
+    grid.column(("Allocations", Unit::Number, ""), rows, |(_, holder)| holder.allocations);
+    grid.column(("First step", Unit::Number, ""), rows, |(_, holder)| holder.first_step);
+    grid.column(("Last step", Unit::Number, ""), rows, |(_, holder)| holder.last_step);
+    grid.left_out(holders.len() - rows.len());
     grid
 }
 

@@ -1,17 +1,17 @@
 //! CUPTI's callback for API calls, which writes each call into its thread's lane, between the spans around it. So it is
 //! known exactly which span a call belongs to.
 
-use super::gate::{Entered, Function, Gate};
+use super::{
+    followed::{Followed, change},
+    gate::{Entered, Function, Gate},
+};
 use crate::{
     activity::{Activities, Activity},
     clock::Ticks,
     host::{DeviceWork, Host},
-    recording::{DeviceCall, MemoryCall, MemoryFacts},
-    trace::MemoryChange,
+    recording::{DeviceCall, MemoryCall},
 };
-use cupti_sys::{
-    CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, MemcpyToDeviceParams, cbid, domain, site,
-};
+use cupti_sys::{CallbackData, MemcpyToDeviceParams, cbid, domain, site};
 use std::{
     ffi::c_void,
     sync::{
@@ -28,6 +28,8 @@ pub(super) struct CallbackState {
     pub(super) memory: bool,
     /// Whether all calls are recorded, including those of a memory pool.
     pub(super) all: bool,
+    /// The ledger of allocations, if they are followed in the whole run.
+    pub(super) followed: Option<Followed>,
     /// The gate at which threads wait while CUPTI is being switched.
     pub(super) gate: Gate,
     /// Whether each of the driver's functions only waits, so that CUPTI has no record of it.
@@ -41,12 +43,12 @@ pub(super) struct CallbackState {
 }
 
 impl CallbackState {
-    pub(super) fn new(host: Arc<Host>, activities: Activities) -> Self {
+    pub(super) fn new(host: Arc<Host>, activities: Activities, followed: Option<Followed>) -> Self {
         let (memory, all) = (activities.has(Activity::Memory), activities.has(Activity::ApiCalls));
         let (gate, is_on, graphs) = (Gate::default(), AtomicBool::new(false), AtomicBool::new(false));
         let is_recorded = all || activities.has(Activity::Sync);
         let waits = if is_recorded { Vec::new() } else { by_function(false, is_blocking) };
-        Self { host, memory, all, gate, waits, is_on, graphs, before: AtomicU32::new(0) }
+        Self { host, memory, all, followed, gate, waits, is_on, graphs, before: AtomicU32::new(0) }
     }
 
     /// Resets the state: CUPTI is about to be attached and to count correlation ids from the beginning. Returns the
@@ -148,12 +150,23 @@ pub(super) unsafe extern "C" fn on_api_call(callbacks: *mut c_void, api: u32, fu
             if callbacks.is_on.load(Ordering::Relaxed) { callbacks.enter(data.correlation_id) } else { OUTSIDE };
         // SAFETY: it is a word that CUPTI keeps for this call.
         unsafe { *data.correlation_data = start.0 };
+        if let Some(followed) = &callbacks.followed {
+            // SAFETY: `data` belongs to this call.
+            unsafe { followed.enter(api, function, data) };
+        }
         return;
     }
     // SAFETY: as above.
     let start = Ticks(unsafe { *data.correlation_data });
     if data.callback_site != site::EXIT {
         return;
+    }
+    // SAFETY: on leaving a function of the driver or the runtime, CUPTI points to its return value.
+    let result = if data.function_return_value.is_null() { 0 } else { unsafe { *data.function_return_value } };
+    // SAFETY: `data` belongs to this call.
+    let memory = if callbacks.memory { unsafe { change(api, function, data) } } else { None };
+    if let (Some(followed), Some(memory)) = (&callbacks.followed, memory) {
+        followed.exit(memory, result, data);
     }
     if start <= OUTSIDE || !callbacks.gate.is_inside() {
         // It was entered before the window, or before callbacks began, so its work does not belong to the window.
@@ -162,10 +175,6 @@ pub(super) unsafe extern "C" fn on_api_call(callbacks: *mut c_void, api: u32, fu
         }
         return callbacks.gate.leave();
     }
-    // SAFETY: on leaving a function of the driver or the runtime, CUPTI points to its return value.
-    let result = if data.function_return_value.is_null() { 0 } else { unsafe { *data.function_return_value } };
-    // SAFETY: `data` belongs to this call.
-    let memory = if callbacks.memory { unsafe { memory(api, function, data) } } else { None };
     if let Some((address, facts)) = memory
         && result == 0
     {
@@ -212,92 +221,48 @@ unsafe fn work(api: u32, function: u32, data: &CallbackData) -> DeviceWork {
     }
 }
 
-/// Returns the address and the change of memory that a call made, if its function allocates or frees.
-///
-/// # Safety
-///
-/// `data` belongs to a call of this function that has returned.
-unsafe fn memory(api: u32, function: u32, data: &CallbackData) -> Option<(u64, MemoryFacts)> {
-    use cbid::{
-        MEM_ALLOC_ASYNC, MEM_ALLOC_ASYNC_PTSZ, MEM_ALLOC_FROM_POOL_ASYNC, MEM_ALLOC_FROM_POOL_ASYNC_PTSZ,
-        MEM_ALLOC_MANAGED, MEM_ALLOC_PITCH_V2, MEM_ALLOC_V2, MEM_FREE_ASYNC, MEM_FREE_ASYNC_PTSZ, MEM_FREE_V2,
+/// Calls the callback as CUPTI does, on entering and on leaving.
+#[cfg(test)]
+pub(super) fn call_back<T>(callbacks: &CallbackState, function: u32, correlation: u32, parameters: &T, result: u32) {
+    let mut word = 0;
+    let mut data = CallbackData {
+        callback_site: site::ENTER,
+        function_name: std::ptr::null(),
+        function_params: std::ptr::from_ref(parameters).cast(),
+        function_return_value: std::ptr::null(),
+        symbol_name: std::ptr::null(),
+        context: std::ptr::null_mut(),
+        context_uid: 1,
+        correlation_data: &mut word,
+        correlation_id: correlation,
     };
-    if api != domain::DRIVER_API || data.function_params.is_null() {
-        return None;
-    }
-    let pooled = !matches!(function, MEM_ALLOC_V2 | MEM_ALLOC_MANAGED | MEM_ALLOC_PITCH_V2 | MEM_FREE_V2);
-    let context = u16::try_from(data.context_uid).unwrap_or(u16::MAX);
-    let facts = |change, bytes| MemoryFacts { bytes, context, change, pooled };
-    // SAFETY: a function that succeeded has written the address; if it failed, the address is not used.
-    let address = |pointer: *const u64| if pointer.is_null() { 0 } else { unsafe { *pointer } };
-    match function {
-        MEM_FREE_V2 | MEM_FREE_ASYNC | MEM_FREE_ASYNC_PTSZ => {
-            // SAFETY: these are the first parameters of these functions.
-            let MemFreeParams { dptr } = unsafe { *data.function_params.cast() };
-            Some((dptr, facts(MemoryChange::Free, 0)))
-        }
-        MEM_ALLOC_PITCH_V2 => {
-            // SAFETY: as above.
-            let MemAllocPitchParams { dptr, pitch, height, .. } = unsafe { *data.function_params.cast() };
-            // SAFETY: as for the address.
-            let pitch = if pitch.is_null() { 0 } else { unsafe { *pitch } };
-            Some((address(dptr), facts(MemoryChange::Allocate, pitch.saturating_mul(height) as u64)))
-        }
-        MEM_ALLOC_V2
-        | MEM_ALLOC_MANAGED
-        | MEM_ALLOC_ASYNC
-        | MEM_ALLOC_ASYNC_PTSZ
-        | MEM_ALLOC_FROM_POOL_ASYNC
-        | MEM_ALLOC_FROM_POOL_ASYNC_PTSZ => {
-            // SAFETY: as above.
-            let MemAllocParams { dptr, bytesize } = unsafe { *data.function_params.cast() };
-            Some((address(dptr), facts(MemoryChange::Allocate, bytesize as u64)))
-        }
-        _ => None,
-    }
+    let callbacks = std::ptr::from_ref(callbacks).cast_mut().cast::<c_void>();
+    // SAFETY: the arguments are those that CUPTI passes.
+    unsafe { on_api_call(callbacks, domain::DRIVER_API, function, std::ptr::from_ref(&data).cast()) };
+    (data.callback_site, data.function_return_value) = (site::EXIT, &result);
+    // SAFETY: the arguments are those that CUPTI passes.
+    unsafe { on_api_call(callbacks, domain::DRIVER_API, function, std::ptr::from_ref(&data).cast()) };
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CallbackState, functions, on_api_call};
+    use super::{CallbackState, call_back, functions};
     use crate::{
         Activity, Collected, Profiler, Trace,
         activity::Activities,
         trace::{ApiCall, Attribution, MemoryChange},
     };
-    use cupti_sys::{CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, cbid, domain, site};
-    use std::{ffi::c_void, ptr, sync::Arc};
+    use cupti_sys::{MemAllocParams, MemAllocPitchParams, MemFreeParams, cbid};
+    use std::{ptr, sync::Arc};
     use tracing::info_span;
     use tracing_subscriber::prelude::*;
-
-    /// Calls the callback as CUPTI does, on entering and on leaving.
-    fn call_back<T>(callbacks: &CallbackState, function: u32, correlation: u32, parameters: &T, result: u32) {
-        let mut word = 0;
-        let mut data = CallbackData {
-            callback_site: site::ENTER,
-            function_name: ptr::null(),
-            function_params: ptr::from_ref(parameters).cast(),
-            function_return_value: ptr::null(),
-            symbol_name: ptr::null(),
-            context: ptr::null_mut(),
-            context_uid: 1,
-            correlation_data: &mut word,
-            correlation_id: correlation,
-        };
-        let callbacks = ptr::from_ref(callbacks).cast_mut().cast::<c_void>();
-        // SAFETY: the arguments are those that CUPTI passes.
-        unsafe { on_api_call(callbacks, domain::DRIVER_API, function, ptr::from_ref(&data).cast()) };
-        (data.callback_site, data.function_return_value) = (site::EXIT, &result);
-        // SAFETY: the arguments are those that CUPTI passes.
-        unsafe { on_api_call(callbacks, domain::DRIVER_API, function, ptr::from_ref(&data).cast()) };
-    }
 
     fn trace_of(memory: bool, program: impl FnOnce(&CallbackState)) -> Arc<Trace> {
         let collected = Collected::new();
         let (layer, profiler) =
             Profiler::builder().activities([Activity::Host]).export(collected.clone()).build().unwrap();
         let activities = memory.then_some(Activity::Memory).into_iter().collect();
-        let callbacks = CallbackState::new(Arc::clone(profiler.session().host()), activities);
+        let callbacks = CallbackState::new(Arc::clone(profiler.session().host()), activities, None);
         callbacks.set_on(true);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || program(&callbacks));
         profiler.finish().unwrap();

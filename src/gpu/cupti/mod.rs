@@ -12,6 +12,7 @@ mod claim;
 mod closed;
 pub(crate) mod decode;
 mod device;
+mod followed;
 mod gate;
 mod library;
 mod message;
@@ -47,6 +48,7 @@ pub(super) fn start(
     let (messages, inbox) = mpsc::channel();
     let sink = Sink::install(messages.clone());
     let source = Arc::new(Source::new(library, settings, host, messages.clone()));
+    source.follow();
     let reader = Reader::new(Arc::clone(&source), sink, inbox, hand_on, Arc::clone(budget), claim);
     let thread = thread::spawn("kernspan-gpu", move || reader.run())?;
     Ok(Ok(Started { source, thread, collected: CollectedSender(messages).into_hand_on() }))

@@ -3,24 +3,25 @@
 use super::{
     calls::CallbackState,
     claim::Claim,
+    followed::Followed,
     library::{self, Library},
     message::Message,
     switch::Switch,
 };
 use crate::{
     activity::Activity,
-    gpu::{DetachPolicy, GpuSettings, GpuSource},
+    gpu::{DetachPolicy, GpuMemory, GpuSettings, GpuShares, GpuSource},
     host::Host,
     recording::Pool,
     schedule::WaitLength,
     thread,
     trace::{Device, DeviceId, Gpu},
 };
-use cupti_sys::Cupti;
+use cupti_sys::{Cupti, Nvml, NvmlDevice};
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
         mpsc::{self, Sender},
     },
@@ -43,6 +44,15 @@ pub(super) struct Source {
     state: Mutex<State>,
     /// The process id: a fork has a copy of this, but may not call CUPTI.
     process: u32,
+    /// NVML, loaded when it is first needed.
+    managed: OnceLock<Option<Managed>>,
+}
+
+/// NVML, and its handles of the devices.
+#[derive(Debug)]
+struct Managed {
+    nvml: Nvml,
+    devices: Vec<(DeviceId, NvmlDevice)>,
 }
 
 #[derive(Debug)]
@@ -76,8 +86,11 @@ impl Source {
         host: &Arc<Host>,
         messages: Sender<Message>,
     ) -> Self {
+        let cupti = (library.driver.device_count() > 1).then_some(&library.cupti);
+        let followed = settings.ledger.clone().map(|ledger| Followed { ledger, cupti });
         let callbacks: &'static CallbackState =
-            Box::leak(Box::new(CallbackState::new(Arc::clone(host), settings.activities)));
+            Box::leak(Box::new(CallbackState::new(Arc::clone(host), settings.activities, followed)));
+        let switch = Switch::new(&library.cupti, callbacks, settings.activities);
         Self {
             library,
             settings,
@@ -92,10 +105,11 @@ impl Source {
                 wants_detach: false,
                 tries: 0,
                 alone: false,
-                switch: Switch::new(&library.cupti, callbacks, settings.activities),
+                switch,
                 detached: 0,
             }),
             process: std::process::id(),
+            managed: OnceLock::new(),
         }
     }
 
@@ -121,6 +135,16 @@ impl Source {
 
     pub(super) fn detach_policy(&self) -> DetachPolicy {
         self.settings.detach
+    }
+
+    /// Attaches CUPTI for the whole run, if allocations are followed.
+    pub(super) fn follow(&self) {
+        // The run begins, so other threads rarely launch already.
+        if self.settings.ledger.is_some()
+            && let Err(error) = self.lock().switch.attach(true)
+        {
+            *self.lock_gpu() = Gpu::Unavailable(library::problem(&error));
+        }
     }
 
     /// Attaches CUPTI and switches it on, unless already done. Returns whether it was attached just now.
@@ -154,6 +178,19 @@ impl Source {
             Some((ordinal, Pool { reserved, used }))
         };
         devices.filter_map(pool).collect()
+    }
+
+    /// Returns the shares of processes in a device's memory, if NVML knows them.
+    fn shares(&self, device: DeviceId) -> Option<GpuShares> {
+        let load = || {
+            let nvml = Nvml::load()?;
+            let known = |device: &Device| Some((device.id, nvml.device(&device.uuid).ok()?));
+            Some(Managed { nvml, devices: self.library.devices.iter().filter_map(known).collect() })
+        };
+        let Managed { nvml, devices } = self.managed.get_or_init(load).as_ref()?;
+        let &(_, handle) = devices.iter().find(|(id, _)| *id == device)?;
+        let process = nvml.process_memory(handle, self.process).ok().flatten();
+        Some(GpuShares { all: nvml.memory_in_use(handle).ok()?, process })
     }
 
     /// Switches CUPTI off and, if it is time, detaches it, unless a window is open or about to open.
@@ -204,7 +241,8 @@ impl Source {
     /// Detaches CUPTI at the next step, or at once if none is expected. Returns whether that is done.
     pub(super) fn detach(&self, expects_step: bool) -> bool {
         let mut state = self.lock();
-        if state.wanted || state.windows > 0 || state.switch.is_detached() {
+        let stays = self.settings.ledger.is_some();
+        if state.wanted || state.windows > 0 || stays || state.switch.is_detached() {
             return true;
         }
         state.wants_detach = true;
@@ -299,13 +337,28 @@ impl GpuSource for Source {
         }
     }
 
-    fn memory(&self) -> Vec<(DeviceId, u64, u64)> {
+    fn memory(&self, with_shares: bool) -> Vec<GpuMemory> {
         let driver = self.library.driver;
-        let memory = |ordinal| {
-            let device = driver.device(ordinal).ok()?;
-            let (_, used) = driver.memory_pool(device).ok()??;
-            Some((DeviceId::new(ordinal), used, driver.device_memory(device).ok()? as u64))
+        let memory = |device: &Device| {
+            let id = device.id;
+            let pool = driver.device(id.as_u32()).and_then(|device| driver.memory_pool(device)).ok().flatten();
+            let pool = pool.map(|(reserved, used)| Pool { reserved, used });
+            let shares = if with_shares { self.shares(id) } else { None };
+            GpuMemory { device: id, pool, shares, size: device.memory }
         };
-        (0..driver.device_count()).filter_map(memory).collect()
+        self.library.devices.iter().map(memory).collect()
+    }
+
+    fn pool_peak(&self, device: DeviceId) -> Option<u64> {
+        let driver = self.library.driver;
+        driver.memory_pool_peak(driver.device(device.as_u32()).ok()?).ok()?
+    }
+
+    fn reset_pool_peaks(&self) {
+        let driver = self.library.driver;
+        for device in (0..driver.device_count()).filter_map(|ordinal| driver.device(ordinal).ok()) {
+            // An error is ignored: a device without pools has no peak either.
+            let _ = driver.reset_memory_pool_peak(device);
+        }
     }
 }

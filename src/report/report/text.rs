@@ -50,6 +50,7 @@ impl Report {
         }
         self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"))?;
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))?;
+        self.memory_snapshots().iter().try_for_each(|snapshot| write!(f, "{snapshot}"))?;
         self.leaks().iter().try_for_each(|leak| writeln!(f, "possible leak: {leak}"))?;
         self.write_findings(f)
     }
@@ -146,7 +147,7 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 23)?;
+        let mut report = serializer.serialize_struct("Report", 24)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
@@ -162,7 +163,8 @@ impl serde::Serialize for Report {
         report.serialize_field("gpu_steps", &self.gpus.steps)?;
         report.serialize_field("attributions", &self.gpus.attributions)?;
         report.serialize_field("memory", &self.memory().peaks().collect::<Vec<_>>())?;
-        report.serialize_field("memory_series", &self.memory.series)?;
+        report.serialize_field("memory_series", self.memory_series())?;
+        report.serialize_field("memory_snapshots", self.memory_snapshots())?;
         report.serialize_field("leaks", &self.leaks())?;
         report.serialize_field("findings", &self.findings())?;
         report.serialize_field("losses", &self.losses)?;

@@ -3,13 +3,15 @@
 //!
 //! Each allocation is a segment of its own: a recording does not say how an allocator divides its segments.
 
-use super::pickle::{Pickle, Shared};
-use kernspan::{
-    analysis::{MemoryCategory, MemoryTimeline},
+mod pickle;
+
+use self::pickle::{Pickle, Shared};
+use crate::{
+    analysis::{MemoryCategory, MemoryFrame, MemorySnapshot, MemoryTimeline},
     trace::{Allocation, DeviceId, MemoryChange, Span, SpanId, Timestamp},
 };
+use rustc_hash::FxHashMap;
 use std::{
-    collections::HashMap,
     io::{self, Write},
     iter,
 };
@@ -21,13 +23,53 @@ const SMALL: u64 = 1 << 20;
 /// The alignment of made-up addresses, which is that of PyTorch's segments.
 const ALIGNMENT: u64 = 2 << 20;
 
-/// Memory at an address, and the span that allocated it.
+/// Memory at an address, and the spans that allocated it.
 #[derive(Clone, Copy)]
 struct Block<'a> {
     address: u64,
     bytes: u64,
-    span: Option<Span<'a>>,
+    stack: Stack<'a>,
     category: Option<MemoryCategory>,
+}
+
+/// The spans that allocated a block.
+#[derive(Clone, Copy)]
+enum Stack<'a> {
+    /// A span of a window, and those around it.
+    Window(Option<Span<'a>>),
+    /// Those of a snapshot, innermost first.
+    Snapshot(&'a [MemoryFrame]),
+}
+
+/// What tells stacks apart: spans have numbers of their own in each window, and each GPU has its own window.
+type StackKey = (DeviceId, Option<SpanId>, usize);
+
+impl Stack<'_> {
+    fn key(self, device: DeviceId) -> StackKey {
+        match self {
+            Self::Window(span) => (device, span.map(Span::id), 0),
+            Self::Snapshot(frames) => (device, None, frames.as_ptr().addr()),
+        }
+    }
+
+    fn write(self, pickle: &mut Pickle<'_>) -> io::Result<()> {
+        let frame = |pickle: &mut Pickle<'_>, file: Option<&str>, line: Option<u32>, name: &str| {
+            pickle.dict(|pickle| {
+                pickle.key("filename")?.str(file.unwrap_or("none"))?;
+                pickle.key("line")?.int(line.unwrap_or(0).into())?;
+                pickle.key("name")?.str(name)
+            })
+        };
+        match self {
+            Self::Window(span) => {
+                let stack = iter::successors(span, |span| span.caller()).take(FRAMES);
+                pickle.list(stack, |pickle, span| {
+                    frame(pickle, span.callsite().file(), span.callsite().line(), span.name())
+                })
+            }
+            Self::Snapshot(frames) => pickle.list(frames, |pickle, of| frame(pickle, of.file, of.line, &of.name)),
+        }
+    }
 }
 
 /// A block that is allocated or freed.
@@ -52,9 +94,51 @@ struct History<'a> {
     unused: u64,
 }
 
-/// Writes the snapshot of these GPUs at the end of their windows.
-pub(super) fn write(timelines: &[&MemoryTimeline<'_>], out: &mut dyn Write) -> io::Result<()> {
+/// Writes a snapshot of PyTorch: what `torch.cuda.memory._dump_snapshot` writes, and `torch.cuda._memory_viz` and
+/// pytorch.org/memory_viz show. Its history is that of the live allocations.
+///
+/// ```
+/// # fn save(profiler: &kernspan::Profiler) -> Result<(), Box<dyn std::error::Error>> {
+/// use kernspan::export::{write_file, write_torch_snapshot};
+///
+/// let snapshot = profiler.memory_snapshot()?;
+/// write_file("memory.pickle", |out| write_torch_snapshot(&snapshot, out))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// If `out` cannot be written.
+pub fn write_torch_snapshot(snapshot: &MemorySnapshot, out: &mut dyn Write) -> io::Result<()> {
+    let histories = snapshot.gpus().iter().map(|gpu| {
+        let held = snapshot.allocations().iter().filter(|held| held.device == gpu.device && held.bytes > 0);
+        let blocks = held.map(|held| {
+            let stack = Stack::Snapshot(snapshot.frames(held));
+            (held.at, Block { address: held.address, bytes: held.bytes, stack, category: None })
+        });
+        let mut history = History::new(gpu.device, snapshot.at());
+        blocks.for_each(|(at, block)| {
+            history.allocate(at, block);
+            history.live.push(block);
+        });
+        history
+    });
+    write(&histories.collect::<Vec<_>>(), out)
+}
+
+/// Writes a snapshot of PyTorch like [`write_torch_snapshot`], of the end of a window of each of these GPUs, with all
+/// that was allocated and freed in the window.
+///
+/// # Errors
+///
+/// If `out` cannot be written.
+pub fn write_torch_snapshot_of_windows(timelines: &[&MemoryTimeline<'_>], out: &mut dyn Write) -> io::Result<()> {
     let histories: Vec<_> = timelines.iter().map(|timeline| History::of(timeline)).collect();
+    write(&histories, out)
+}
+
+fn write(histories: &[History<'_>], out: &mut dyn Write) -> io::Result<()> {
     let count = histories.iter().map(|history| history.device.as_u32() as usize + 1).max().unwrap_or(0);
     let mut pickle = Pickle::new(out)?;
     let mut frames = Frames::default();
@@ -72,6 +156,10 @@ pub(super) fn write(timelines: &[&MemoryTimeline<'_>], out: &mut dyn Write) -> i
 }
 
 impl<'a> History<'a> {
+    fn new(device: DeviceId, closed: Timestamp) -> Self {
+        Self { device, closed, events: Vec::new(), live: Vec::new(), before: 0, in_use: 0, unused: 0 }
+    }
+
     fn of(timeline: &MemoryTimeline<'a>) -> Self {
         let end = |change: Allocation<'_>| change.address().saturating_add(change.bytes().unwrap_or(0));
         let highest = timeline.changes().map(|(change, _)| end(change)).max().unwrap_or(0);
@@ -82,25 +170,19 @@ impl<'a> History<'a> {
                 MemoryChange::Free => first.in_use().saturating_add(bytes),
             }
         });
+        // In a file that has nothing else, the window may end before its last change of memory.
+        let closed = timeline.changes().map(|(change, _)| change.at()).chain([timeline.trace().end()]).max();
         let mut history = Self {
-            device: timeline.device(),
-            // In a file that has nothing else, the window may end before its last change of memory.
-            closed: timeline
-                .changes()
-                .map(|(change, _)| change.at())
-                .chain([timeline.trace().end()])
-                .max()
-                .unwrap_or_default(),
-            events: Vec::new(),
-            live: Vec::new(),
             before: opened,
             in_use: opened,
             unused: highest.checked_next_multiple_of(ALIGNMENT).unwrap_or(highest),
+            ..Self::new(timeline.device(), closed.unwrap_or_default())
         };
         for (change, block) in timeline.changes() {
             let span = block.map_or(change.span(), |block| block.allocated.span());
             let category = block.map(|block| block.category);
-            let mut of = Block { address: change.address(), bytes: change.bytes().unwrap_or(0), span, category };
+            let (stack, bytes) = (Stack::Window(span), change.bytes().unwrap_or(0));
+            let mut of = Block { address: change.address(), bytes, stack, category };
             if change.change() == MemoryChange::Allocate {
                 if block.is_some_and(|block| block.reused.is_some()) {
                     // Its free was not recorded, so it stays in use, and another block gets its address.
@@ -128,14 +210,14 @@ impl<'a> History<'a> {
             let missing = change.in_use().saturating_sub(history.in_use);
             if missing > 0 {
                 let address = history.unused_address(missing);
-                let unrecorded = Block { address, bytes: missing, span: None, category: None };
+                let unrecorded = Block { address, bytes: missing, stack: Stack::Window(None), category: None };
                 history.allocate(change.at(), unrecorded);
                 history.live.push(unrecorded);
             }
         }
         if history.before > 0 {
             let address = history.unused_address(history.before);
-            history.live.push(Block { address, bytes: history.before, span: None, category: None });
+            history.live.push(Block { address, bytes: history.before, stack: Stack::Window(None), category: None });
         }
         history
     }
@@ -163,7 +245,7 @@ impl<'a> History<'a> {
         if bytes > 0 {
             self.before -= bytes;
             let address = self.unused_address(bytes);
-            self.free(at, Block { address, bytes, span: None, category: None });
+            self.free(at, Block { address, bytes, stack: Stack::Window(None), category: None });
         }
     }
 
@@ -179,7 +261,8 @@ impl<'a> History<'a> {
         });
         // PyTorch ends with this event, too. Its category is that of blocks without one, which the viewer needs to be
         // in the list of categories.
-        let unknown = Block { address: 0, bytes: 0, span: None, category: Some(MemoryCategory::Unknown) };
+        let unknown =
+            Block { address: 0, bytes: 0, stack: Stack::Window(None), category: Some(MemoryCategory::Unknown) };
         actions.chain(iter::once(("snapshot", self.closed, unknown)))
     }
 }
@@ -195,14 +278,14 @@ fn segment(pickle: &mut Pickle<'_>, frames: &mut Frames, device: DeviceId, block
         pickle.key("segment_type")?.str(if block.bytes <= SMALL { "small" } else { "large" })?;
         pickle.key("segment_pool_id")?.pair(0, 0)?;
         pickle.key("is_expandable")?.bool(false)?;
-        frames.write(pickle.key("frames")?, device, block.span)?;
+        frames.write(pickle.key("frames")?, device, block.stack)?;
         pickle.key("blocks")?.list([block], |pickle, block| {
             pickle.dict(|pickle| {
                 pickle.key("address")?.int(block.address)?;
                 pickle.key("size")?.int(block.bytes)?;
                 pickle.key("requested_size")?.int(block.bytes)?;
                 pickle.key("state")?.str("active_allocated")?;
-                frames.write(pickle.key("frames")?, device, block.span)
+                frames.write(pickle.key("frames")?, device, block.stack)
             })
         })
     })
@@ -223,30 +306,22 @@ fn event(
         if let Some(category) = block.category {
             pickle.key("category")?.str(category.as_str())?;
         }
-        frames.write(pickle.key("frames")?, device, block.span)
+        frames.write(pickle.key("frames")?, device, block.stack)
     })
 }
 
 /// The stacks that have been written.
 #[derive(Default)]
-struct Frames(HashMap<(DeviceId, Option<SpanId>), Shared>);
+struct Frames(FxHashMap<StackKey, Shared>);
 
 impl Frames {
-    /// Writes the stack of a span, from the inside out.
-    fn write(&mut self, pickle: &mut Pickle<'_>, device: DeviceId, span: Option<Span<'_>>) -> io::Result<()> {
-        let key = (device, span.map(Span::id));
+    /// Writes a stack, from the inside out.
+    fn write(&mut self, pickle: &mut Pickle<'_>, device: DeviceId, stack: Stack<'_>) -> io::Result<()> {
+        let key = stack.key(device);
         if let Some(shared) = self.0.get(&key) {
             return pickle.again(*shared);
         }
-        let stack = iter::successors(span, |span| span.caller()).take(FRAMES);
-        pickle.list(stack, |pickle, span| {
-            let callsite = span.callsite();
-            pickle.dict(|pickle| {
-                pickle.key("filename")?.str(callsite.file().unwrap_or("none"))?;
-                pickle.key("line")?.int(callsite.line().unwrap_or(0).into())?;
-                pickle.key("name")?.str(span.name())
-            })
-        })?;
+        stack.write(pickle)?;
         self.0.insert(key, pickle.share()?);
         Ok(())
     }
