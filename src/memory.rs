@@ -96,9 +96,9 @@ impl RunMemory {
     /// Returns the most bytes of a memory that were in use since the last reset.
     pub(crate) fn peak(&self, source: MemorySource) -> Option<u64> {
         if let MemorySource::Gpu(device) = source {
-            let pool = self.gpu.as_ref().and_then(|gpu| gpu.pool_peak(device)).filter(|peak| *peak > 0);
-            // A program that does not use the pool has its allocations in the ledger only.
-            return pool.or_else(|| self.ledger.as_ref().map(|ledger| ledger.peak(device)));
+            // The ledger also has what is not in the pool, and the pool what was there before the ledger.
+            let pool = self.gpu.as_ref().and_then(|gpu| gpu.pool_peak(device));
+            return pool.max(self.ledger.as_ref().map(|ledger| ledger.peak(device)));
         }
         self.history.as_ref()?.lock().peaks.iter().find(|(of, _)| *of == source).map(|(_, bytes)| *bytes)
     }

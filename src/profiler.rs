@@ -122,10 +122,10 @@ impl Profiler {
     /// [`reset_peak_memory`](Self::reset_peak_memory): PyTorch's `max_memory_allocated`. Returns `None` if that is not
     /// known.
     ///
-    /// Of [`MemorySource::Gpu`] it is exact, from the driver's pool, or of a program that does not use the pool, from
-    /// the allocations that [`memory_snapshots`](crate::ProfilerBuilder::memory_snapshots) follows. Of other memory, it
-    /// is the highest reading: a hundred are taken in a second at first and while a window is open, and at least five
-    /// later.
+    /// Of [`MemorySource::Gpu`] it is exact: of all allocations if
+    /// [`memory_snapshots`](crate::ProfilerBuilder::memory_snapshots) follows them, and else of those from the driver's
+    /// pool. Of other memory, it is the highest reading: a hundred are taken in a second at first and while a window is
+    /// open, and at least five later.
     ///
     /// ```
     /// use kernspan::{Activity, Profiler, analysis::MemorySource, trace::DeviceId};

@@ -1,8 +1,8 @@
 //! Measures the cost that recording adds to a kernel launch, in nanoseconds on the launching thread.
 //!
-//! `cost [ROUNDS] [SPAN_EVERY] [ALLOCATIONS] [memory]` launches empty kernels, each with a number of allocations and
-//! frees, which are recorded with `memory`. Where kernspan is measured, there is a span around every `SPAN_EVERY`
-//! launches.
+//! `cost [ROUNDS] [SPAN_EVERY] [ALLOCATIONS] [memory|follow]` launches empty kernels, each with a number of allocations
+//! and frees, which are recorded with `memory`. Where kernspan is measured, there is a span around every `SPAN_EVERY`
+//! launches. With `follow`, it measures what it costs to follow all allocations while nothing is recorded.
 //!
 //! The time of a launch varies by a third from process to process and from second to second. So all variants take turns
 //! in one process, and CUPTI is detached in between. The output is the median over the rounds, and the median of the
@@ -11,7 +11,7 @@
 use cudarc::driver::{CudaStream, sys};
 use cupti_sys::{Cupti, Driver};
 use gpu_bench::{Gpu, raw};
-use kernspan::{Activity, Profiler, Schedule};
+use kernspan::{Activity, MemorySnapshots, Profiler, Schedule};
 use std::time::{Duration, Instant};
 use tracing_subscriber::prelude::*;
 
@@ -25,6 +25,9 @@ fn main() {
     let stream = gpu.stream();
     let bare = || measure(&gpu, &stream, every, allocations, false);
     bare();
+    if std::env::args().nth(4).is_some_and(|what| what == "follow") {
+        return follow(rounds, allocations, &bare, &|| measure(&gpu, &stream, every, allocations, true));
+    }
     let cupti = Cupti::find(Driver::load().expect("a driver")).expect("CUPTI");
     let memory = std::env::args().nth(4).is_some();
     let (layer, profiler) = profiler(memory);
@@ -70,6 +73,28 @@ fn main() {
     let report = profiler.finish().expect("a report");
     assert!(report.losses().is_empty(), "{}", report.losses());
     assert_eq!(report.attributions().unattributed, 0, "of {}", report.gpu_work());
+}
+
+/// Measures with a profiler that follows allocations, and before and after, as CUPTI stays attached meanwhile.
+fn follow(rounds: usize, allocations: usize, bare: &dyn Fn() -> f64, spans: &dyn Fn() -> f64) {
+    let mut times = vec![(0..rounds).map(|_| bare()).collect::<Vec<_>>()];
+    for snapshots in [None, Some(MemorySnapshots::in_report())] {
+        let follows = snapshots.is_some();
+        let builder = Profiler::builder().activities([Activity::Host, Activity::Memory]).schedule(Schedule::manual());
+        let builder = snapshots.into_iter().fold(builder, kernspan::ProfilerBuilder::memory_snapshots);
+        let (layer, profiler) = builder.build().expect("a profiler");
+        let subscriber = tracing_subscriber::registry().with(layer);
+        times.push(tracing::subscriber::with_default(subscriber, || (0..rounds).map(|_| spans()).collect()));
+        assert_eq!(profiler.memory_snapshot().is_ok(), follows);
+        profiler.finish().expect("a report");
+    }
+    times.push((0..rounds).map(|_| bare()).collect());
+    let names = ["no profiler", "kernspan, waiting", "kernspan, following", "no profiler"];
+    for (name, times) in names.into_iter().zip(&times) {
+        println!("{name:36} {:6.0} ns a launch", median(times.clone()));
+    }
+    let added = median(times[2].clone()) - median(times[1].clone());
+    println!("following adds {:.0} ns to an allocation or free", added / (2.0 * allocations.max(1) as f64));
 }
 
 fn median(mut numbers: Vec<f64>) -> f64 {
