@@ -5,7 +5,7 @@ use crate::{
     support::{eventually, missing},
 };
 use kernspan::{
-    Activity, Error, MemorySnapshots, Profiler, ProfilerBuilder, Schedule,
+    Activity, Error, Html, MemorySnapshots, Profiler, ProfilerBuilder, Schedule,
     analysis::{MemorySource, SnapshotReason},
     trace::DeviceId,
 };
@@ -97,10 +97,14 @@ fn a_full_device_and_a_failed_allocation_leave_snapshots_in_the_report_and_in_fi
 fn nearly_full(fake: Fake) {
     let folder = tempfile::tempdir().unwrap();
     let taken = folder.path().join("taken");
-    let (layer, profiler) = windows().memory_snapshots(MemorySnapshots::to_dir(&taken)).build().unwrap();
+    let pages = folder.path().join("pages");
+    let builder = windows().memory_snapshots(MemorySnapshots::to_dir(&taken)).export(Html::to_dir(&pages));
+    let (layer, profiler) = builder.build().unwrap();
     tracing_subscriber::registry().with(layer).init();
     let weights = info_span!("weights").in_scope(|| fake.allocate(900 * MIB).unwrap());
-    profiler.step();
+    for _ in 0..6 {
+        info_span!("train_step").in_scope(|| profiler.step());
+    }
     let files = || std::fs::read_dir(&taken).unwrap().count();
     assert_eq!(files(), 0);
     let cache = info_span!("cache").in_scope(|| fake.allocate(60 * MIB).unwrap());
@@ -119,11 +123,14 @@ fn nearly_full(fake: Fake) {
             .iter()
             .map(|holder| (holder.frames[0].name.clone(), holder.bytes, holder.first_step))
             .collect();
-        assert_eq!(held, [("weights".into(), 900 * MIB, 0), ("cache".into(), 60 * MIB, 1)]);
+        assert_eq!(held, [("weights".into(), 900 * MIB, 0), ("cache".into(), 60 * MIB, 6)]);
     }
     for file in std::fs::read_dir(&taken).unwrap() {
         read_in_python(&file.unwrap().path());
     }
+    let [page] = std::fs::read_dir(pages).unwrap().collect::<Vec<_>>().try_into().unwrap();
+    let page = std::fs::read_to_string(page.unwrap().path()).unwrap();
+    assert_eq!(page.matches("\"Memory at step 6\"").count(), 2);
     let text = report.to_string();
     assert!(text.contains("when 500 MiB could not be allocated in attention ("), "{text}");
     assert!(text.contains("wrote 2 files (*.pickle)"), "{text}");
