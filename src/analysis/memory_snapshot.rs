@@ -321,7 +321,8 @@ mod tests {
         let mut snapshot = snapshot(SnapshotReason::Asked);
         snapshot.add_device(DeviceId::new(0), Some(16 << 20), Some(1 << 30));
         snapshot.add_device(DeviceId::new(1), None, None);
-        let expected = "GPU memory at step 10, when the program asked\n  GPU 0: 9.00 MiB in 3 allocations, and 7.00 MiB besides; the device \
+        let expected = "GPU memory at step 10, when the program asked\n  GPU 0: 9.00 MiB in 3 allocations, and 7.00 MiB \
+                        besides; the device \
                         has 1.00 GiB\n  GPU 1: 0 B in 0 allocations\n  5.00 MiB in 2 allocations of steps 3 to 9: \
                         cache < forward (src/model.rs:42)\n  4.00 MiB in 1 allocation of step 0: code outside spans\n";
         assert_eq!(snapshot.to_string(), expected);

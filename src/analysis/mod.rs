@@ -55,6 +55,7 @@ mod memory_snapshot;
 mod memory_timeline;
 mod phase;
 mod quantile;
+mod rank_waits;
 mod ranks;
 mod simulation;
 mod sorted;
@@ -76,6 +77,7 @@ pub use self::{
     memory_series::{MemoryGrowth, MemoryPoint, MemorySeries, MemorySource},
     memory_snapshot::{HeldAllocation, MemoryFrame, MemoryHolder, MemorySnapshot, SnapshotGpu, SnapshotReason},
     memory_timeline::{MemoryBlock, MemoryLifetimes, MemoryTimeline, MemoryUse},
+    rank_waits::{LateCause, LateRank, RankProfile, RankWait, RankWaits},
     span_costs::{Roofline, SpanCost},
     step_breakdown::StepBreakdown,
     streams::{QueueLength, StreamIdle, queue_lengths, stream_idle},

@@ -36,8 +36,8 @@ impl ProfilerBuilder {
     ///
     /// # Errors
     ///
-    /// If a setting is invalid, an exporter [cannot export](crate::Exporter::check), the folder of `raw_to_dir` cannot be
-    /// written, or a thread cannot be started.
+    /// If a setting is invalid, an exporter [cannot export](crate::Exporter::check), the folder of `raw_to_dir` cannot
+    /// be written, or a thread cannot be started.
     pub fn build(mut self) -> Result<(ProfilerLayer, Profiler), Error> {
         self.check()?;
         if self.snapshots.is_some() {

@@ -7,7 +7,7 @@ use crate::{
     recording::GpuRecording,
     trace::{
         ApiCallData, Attribution, Batches, GpuAnnotation, Mark, SpanData, SpanId, Step, StepId, StreamId, Timestamp,
-        Torch, Trace, TrackId, enclosing,
+        Torch, Trace, TrackId, WorkData, WorkId, enclosing,
     },
 };
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -281,6 +281,10 @@ fn mend_work(trace: &mut Trace, gpu: &GpuEvents, spans: &SpanIds) {
             work.step = number.and_then(|number| steps.get(&number).copied());
         }
     }
+    let collective = |(index, work): (usize, &WorkData)| {
+        Some((WorkId::new(index), Arc::clone(gpu.collectives.get(&work.correlation)?)))
+    };
+    trace.collectives = trace.work.iter().enumerate().filter_map(collective).collect();
 }
 
 fn add_memory(trace: &mut Trace, gpu: GpuEvents, spans: &SpanIds) {

@@ -4,8 +4,8 @@ use super::{event::Event, growth::push, rows::Rows};
 use crate::{
     recording::{OverheadRecord, WaitRecord, WorkRecord},
     trace::{
-        AllocationData, Api, ApiCallData, Attribution, BatchId, Detail, DeviceId, Direction, GraphNode, HostAllocation,
-        Kernel, MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Timestamp, WaitKind,
+        AllocationData, Api, ApiCallData, Attribution, BatchId, Collective, Detail, DeviceId, Direction, GraphNode,
+        HostAllocation, Kernel, MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Timestamp, WaitKind,
     },
 };
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -24,6 +24,9 @@ pub(super) struct GpuEvents {
     pub(super) work_ids: Vec<(u32, u64)>,
     /// Steps of work that differ from those of their calls, by correlation id.
     pub(super) work_steps: FxHashMap<u32, Option<u64>>,
+    /// Exchanges of data between ranks, by correlation id. Equal ones are shared.
+    pub(super) collectives: FxHashMap<u32, Arc<Collective>>,
+    known_collectives: FxHashSet<Arc<Collective>>,
     pub(super) waits: Vec<WaitRecord>,
     pub(super) overheads: Vec<OverheadRecord>,
     pub(super) allocations: Vec<AllocationData>,
@@ -104,10 +107,18 @@ impl GpuEvents {
         let mut kernel = Kernel::default();
         let (mut bytes, mut value, mut raw_name) = (0, 0, None);
         let (mut graph, mut node) = (None, None);
-        let (mut span, mut step) = (0, None);
+        let (mut span, mut step, mut collective) = (0, None, Collective::default());
         for (key, raw) in &event.args {
             match &**key {
                 "External id" => span = raw.u64().unwrap_or(0),
+                "Collective name" => collective.operation = raw.text().unwrap_or_default().into_owned(),
+                "Process Group Name" => collective.group = self.name(&raw.text().unwrap_or_default()),
+                "Process Group Description" => collective.description = raw.text().unwrap_or_default().into_owned(),
+                "Process Group Ranks" => collective.ranks = ranks(&raw.text().unwrap_or_default()),
+                "Group size" => collective.group_size = raw.u32().unwrap_or(0),
+                "In msg nelems" => collective.elements_in = raw.u64().unwrap_or(0),
+                "Out msg nelems" => collective.elements_out = raw.u64().unwrap_or(0),
+                "dtype" => collective.dtype = raw.text().unwrap_or_default().into_owned(),
                 "step" => step = Some(raw.u64()),
                 "device" => work.device = raw.u32().unwrap_or(0),
                 "context" => work.context = raw.u32().unwrap_or(0),
@@ -148,6 +159,12 @@ impl GpuEvents {
         self.contexts.insert(work.context, work.device);
         if span > 0 && work.correlation > 0 {
             push(&mut self.work_ids, (work.correlation, span));
+        }
+        if !collective.operation.is_empty() && work.correlation > 0 {
+            let known = self.known_collectives.get(&collective).cloned();
+            let collective = known.unwrap_or_else(|| Arc::new(collective));
+            self.known_collectives.insert(Arc::clone(&collective));
+            self.collectives.insert(work.correlation, collective);
         }
         if let Some(step) = step {
             self.work_steps.insert(work.correlation, step);
@@ -273,4 +290,10 @@ fn memory_kind(name: &str) -> MemoryKind {
     use MemoryKind::{Array, Device, Managed, Pageable, Pinned, Static, Unknown};
     let all = [Pageable, Pinned, Device, Array, Managed, Static];
     all.into_iter().find(|kind| kind.as_str() == name).unwrap_or(Unknown)
+}
+
+/// Reads the ranks of a group, as in `[0, 1, 2, 3]`. PyTorch shortens long lists with dots; then they are not known.
+fn ranks(text: &str) -> Vec<u32> {
+    let list = text.trim().trim_start_matches('[').trim_end_matches(']').split(',');
+    list.map(|rank| rank.trim().parse().ok()).collect::<Option<Vec<_>>>().unwrap_or_default()
 }

@@ -36,6 +36,7 @@ mod api_call;
 mod attribution;
 mod batch;
 mod callsite;
+mod collective;
 pub mod convention;
 mod device;
 mod event;
@@ -78,6 +79,7 @@ pub use self::{
     allocation::{Allocation, MemoryChange},
     api_call::{Api, ApiCall, ApiCallId},
     attribution::{Attribution, Attributions},
+    collective::Collective,
     device::{Device, DeviceId, Occupancy},
     gpu::Overhead,
     rows::{Stream, StreamId},
@@ -173,6 +175,8 @@ pub struct Trace {
     pub(crate) operation_calls: Vec<OperationCallData>,
     pub(crate) batches: Batches,
     pub(crate) work: Vec<WorkData>,
+    /// What is known of the work that exchanges data between ranks.
+    pub(crate) collectives: FxHashMap<WorkId, Arc<Collective>>,
     pub(crate) waits: Vec<WaitData>,
     pub(crate) allocations: Vec<AllocationData>,
     pub(crate) overheads: Vec<Overhead>,

@@ -1,8 +1,8 @@
 //! GPU work: kernels, copies and fills, and the details of each kind.
 
 use super::{
-    ApiCall, ApiCallId, Attribution, BatchId, OperationCall, Span, SpanId, Step, StepId, Stream, StreamId, Timestamp,
-    Trace, id::define_id,
+    ApiCall, ApiCallId, Attribution, BatchId, Collective, OperationCall, Span, SpanId, Step, StepId, Stream, StreamId,
+    Timestamp, Trace, id::define_id,
 };
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -171,6 +171,11 @@ impl<'a> Work<'a> {
 
     pub(crate) fn batch_id(self) -> Option<BatchId> {
         self.call().and_then(ApiCall::batch_id)
+    }
+
+    /// The exchange of data between ranks that it is, if the framework has described it. PyTorch does so in its traces.
+    pub fn collective(self) -> Option<&'a Collective> {
+        self.trace.collectives.get(&self.id()).map(|collective| &**collective)
     }
 
     /// The step in which it was requested.

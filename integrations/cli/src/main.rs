@@ -21,6 +21,7 @@ mod memory;
 mod merge;
 mod output;
 mod progress;
+mod ranks;
 mod report;
 mod runs;
 mod sort;
@@ -56,6 +57,7 @@ Examples:
   kernspan report --torch trace.pt.trace.json.gz       the table that PyTorch prints
   kernspan steps runs/mnist                            durations and GPU use of each step
   kernspan memory runs/mnist                           what GPU memory is used for at its peak
+  kernspan ranks runs/ddp                              which rank the others wait for
   kernspan baseline runs/mnist -o baseline.json        statistics to compare later runs with
   kernspan check --baseline baseline.json runs/mnist   regression check for CI
   kernspan convert window.kernspan trace.pftrace       for ui.perfetto.dev
@@ -76,6 +78,7 @@ enum Command {
     Explain(explain::Args),
     Steps(steps::Args),
     Memory(memory::Args),
+    Ranks(ranks::Args),
     Baseline(baseline::Args),
     Check(check::Args),
     Top(top::Args),
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => args.run(),
         Command::Steps(args) => args.run(),
         Command::Memory(args) => args.run(),
+        Command::Ranks(args) => args.run(),
         Command::Baseline(args) => args.run(),
         Command::Check(args) => args.run(),
         Command::Top(args) => args.run(),

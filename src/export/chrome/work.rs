@@ -15,7 +15,7 @@ use crate::{
         json::{Members, Object},
         work_text::{Cache, OperationNames, WorkKey},
     },
-    trace::{ApiCall, Attribution, Detail, Device, Kernel, Work},
+    trace::{ApiCall, Attribution, Collective, Detail, Device, Kernel, Work},
 };
 use std::io;
 
@@ -87,6 +87,9 @@ fn write_details(args: &mut Object<'_>, work: Work<'_>) {
     if let Detail::Fill(fill) = work.detail() {
         args.number("value", fill.value);
     }
+    if let Some(collective) = work.collective() {
+        write_collective(args, collective);
+    }
 }
 
 /// The text shared by all work with the same key on a stream.
@@ -118,6 +121,18 @@ impl WorkText {
             }),
         }
     }
+}
+
+/// Adds what PyTorch says of an exchange of data between ranks.
+fn write_collective(args: &mut Object<'_>, collective: &Collective) {
+    args.string("Collective name", &collective.operation);
+    args.number("In msg nelems", collective.elements_in);
+    args.number("Out msg nelems", collective.elements_out);
+    args.number("Group size", collective.group_size);
+    args.string("dtype", &collective.dtype);
+    args.string("Process Group Name", &collective.group);
+    args.string("Process Group Description", &collective.description);
+    args.string("Process Group Ranks", &format!("{:?}", collective.ranks));
 }
 
 /// Adds the size of a kernel's launch, and how well it fills the device.

@@ -8,6 +8,7 @@ mod files;
 mod html;
 mod inputs;
 mod memory;
+mod ranks;
 mod report;
 mod sweep;
 
