@@ -254,7 +254,8 @@ impl ProfilerBuilder {
     }
 
     /// Sets how many bytes all windows may take until they have been exported: the records of all threads, with their
-    /// texts and backtraces, the steps, and the trace that is made of them. By default, [`Self::MEMORY_LIMIT_BYTES`].
+    /// texts and backtraces, the samples of the heap, the steps, and the trace that is made of them. By default,
+    /// [`Self::MEMORY_LIMIT_BYTES`].
     ///
     /// What does not fit is counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). A span without
     /// fields takes 200 bytes, of which 120 are its part of the trace. A thread takes some hundred bytes in a window,
@@ -268,7 +269,9 @@ impl ProfilerBuilder {
     ///   lanes of threads that have ended are used again;
     /// - what exporters hold. [`Chrome`](crate::Chrome), [`Perfetto`](crate::Perfetto) and [`Stacks`](crate::Stacks)
     ///   write as they go. [`TensorBoard`](crate::TensorBoard) holds the profile of a window and [`Html`](crate::Html)
-    ///   the figures of a run, for which the quarter is enough. [`Collected`](crate::Collected) keeps all traces.
+    ///   the figures of a run, for which the quarter is enough. [`Collected`](crate::Collected) keeps all traces;
+    /// - with [`Activity::Memory`] or [`Activity::Heap`], the readings of memory: half a megabyte, however long the run;
+    /// - with [`Activity::Heap`], the samples of a window while it is open, up to 5 MB. They are reserved when it closes.
     pub fn memory_limit_bytes(mut self, bytes: usize) -> Self {
         self.memory_limit_bytes = bytes;
         self

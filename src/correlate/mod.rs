@@ -71,6 +71,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     }
     if let Some(heap) = window.heap {
         trace.losses.over_memory += heap.lost;
+        trace.losses.unreachable += heap.missed;
         trace.heap_samples = heap_samples(&trace, &heap.samples, &timeline);
     }
     for span in &mut trace.spans {
