@@ -81,6 +81,26 @@ fn read_all(snapshots: &[PathBuf]) -> Option<Vec<Value>> {
     Some(output.stdout.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect())
 }
 
+/// Gives snapshots to PyTorch's own `torch/cuda/_memory_viz.py`, which needs nothing else of PyTorch. It prints the live
+/// bytes of each, and writes the snapshot that its plots contain next to it.
+const TORCH: &str = r#"
+import base64, importlib.util, pickle, re, sys
+spec = importlib.util.spec_from_file_location("_memory_viz", sys.argv[1])
+viz = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(viz)
+for path in sys.argv[2:]:
+    snapshot = pickle.load(open(path, "rb"))
+    lines = viz.memory(snapshot, format_flamegraph=str).splitlines()
+    allocations = sum(e["action"] == "alloc" for events in snapshot["device_traces"] for e in events)
+    assert viz.trace(snapshot).count(" = cudaMalloc(") == allocations
+    for page in [viz.trace_plot(snapshot), viz.trace_plot(snapshot, plot_segments=True), viz.segment_plot(snapshot)]:
+        assert page.strip().startswith("<!DOCTYPE html>"), page[:100]
+        encoded, = re.findall(r'"base64": "([^"]*)"', page)
+        assert pickle.loads(base64.b64decode(encoded)) == snapshot
+    open(path + ".torch", "wb").write(base64.b64decode(encoded))
+    print(sum(int(line.rsplit(" ", 1)[1]) for line in lines))
+"#;
+
 fn sum(rows: &Value, key: &str) -> u64 {
     rows.as_array().unwrap().iter().map(|row| row[key].as_u64().unwrap()).sum()
 }
@@ -113,6 +133,25 @@ fn a_snapshot_has_the_bytes_that_are_printed() {
     }
     written(&format!("memory --snapshot {}", new.display()), &[&window("candle")]);
     assert_eq!(read(&new).unwrap()[0]["first"], serde_json::json!(["data"]), "a stack of spans");
+}
+
+#[test]
+#[ignore = "needs PyTorch's wheel: .ci/run torch"]
+fn torch_plots_snapshots_with_the_peak_that_is_printed() {
+    let viz = std::env::var_os("KERNSPAN_TORCH_VIZ").expect("the path of torch/cuda/_memory_viz.py");
+    let folder = tempfile::tempdir().unwrap();
+    for file in recordings() {
+        let new = folder.path().join("new.pickle");
+        written(&format!("memory --snapshot {}", new.display()), &[&file]);
+        let output = Command::new("python3").args(["-c", TORCH]).arg(&viz).arg(&new).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{}: {said}", file.display());
+        let live: u64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+        let plotted = read(&folder.path().join("new.pickle.torch")).unwrap();
+        let printed = printed_json("memory --json", &[&file]);
+        assert_eq!(plotted[0]["peak"].as_u64(), Some(sum(&printed["categories"], "bytes")), "{}", file.display());
+        assert_eq!(plotted[0]["live"].as_u64(), Some(live), "{}", file.display());
+    }
 }
 
 #[test]
