@@ -38,6 +38,7 @@ use std::{fmt, ops::RangeInclusive, path::PathBuf, sync::Arc, time::Duration};
 /// | [`export`](Self::export), [`on_trace`](Self::on_trace) | nowhere; the report is there all the same |
 /// | [`print_report`](Self::print_report) | not if the profiler is dropped |
 /// | [`backtraces`](Self::backtraces) | none |
+/// | [`heap_lines`](Self::heap_lines) | none |
 /// | [`rank`](Self::rank) | the rank in the launcher's environment variables |
 /// | [`lane_capacity`](Self::lane_capacity) | [`LANE_CAPACITY`](Self::LANE_CAPACITY) records, 2 MiB a thread |
 /// | [`memory_limit_bytes`](Self::memory_limit_bytes) | [`MEMORY_LIMIT_BYTES`](Self::MEMORY_LIMIT_BYTES), 256 MiB |
@@ -51,6 +52,7 @@ pub struct ProfilerBuilder {
     #[cfg(all(feature = "signals", unix))]
     save_within: Option<Duration>,
     backtraces: bool,
+    heap_lines: bool,
     lane_capacity: usize,
     memory_limit_bytes: usize,
     live_spans: usize,
@@ -97,6 +99,7 @@ impl ProfilerBuilder {
             #[cfg(all(feature = "signals", unix))]
             save_within: None,
             backtraces: false,
+            heap_lines: false,
             lane_capacity: Self::LANE_CAPACITY,
             memory_limit_bytes: Self::MEMORY_LIMIT_BYTES,
             live_spans: Self::LIVE_SPANS,
@@ -230,6 +233,16 @@ impl ProfilerBuilder {
         self
     }
 
+    /// Sets whether sampled allocations have the line of the program that made them, with [`Activity::Heap`] and on Unix:
+    /// see [`Report::heap_lines`](crate::Report::heap_lines). By default, no: a sample then costs microseconds, and
+    /// one whose stack is new waits if another thread is writing a backtrace. Lines need debug information
+    /// (`debug = "line-tables-only"` in Cargo's profile); without it, functions are named instead. The stacks of a run
+    /// take up to 16 MB, which [`memory_limit_bytes`](Self::memory_limit_bytes) does not include.
+    pub fn heap_lines(mut self, take: bool) -> Self {
+        self.heap_lines = take;
+        self
+    }
+
     /// Sets the rank of this process among `world_size`. By default, it is read from the environment: see
     /// [`Metadata::RANK_VARIABLES`].
     pub fn rank(mut self, rank: u32, world_size: u32) -> Self {
@@ -300,7 +313,7 @@ impl ProfilerBuilder {
     pub fn build(mut self) -> Result<(ProfilerLayer, Profiler), Error> {
         self.check()?;
         let clock = Clock::new();
-        let heap = self.activities.has(Activity::Heap).then(|| Counting::begin(&clock)).transpose();
+        let heap = self.activities.has(Activity::Heap).then(|| Counting::begin(&clock, self.heap_lines)).transpose();
         let heap = heap.map_err(|problem| Error::Setting { setting: "activities", problem: problem.to_owned() })?;
         let run = self.run(&clock);
         let (step_exporters, failures) = self.step_exporters(&run);

@@ -45,6 +45,7 @@ mod findings;
 mod flops;
 mod gpu_steps;
 mod gpu_usage;
+mod heap_lines;
 mod intervals;
 mod kept_memory;
 mod kinds;
@@ -69,6 +70,7 @@ pub use self::{
     critical_path::{PathKind, PathPart},
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     gpu_usage::{GpuUsage, StepGpu, Verdict},
+    heap_lines::{HeapLine, heap_lines},
     kept_memory::{KeptMemory, kept_memory},
     launches::{Launch, launches},
     memory_category::MemoryCategory,
@@ -82,6 +84,7 @@ pub use self::{
 pub(crate) use self::{
     flops::{Flops, SpanFlops},
     gpu_usage::percent_of,
+    heap_lines::sort as sort_heap_lines,
     kinds::{CallKind, WorkKind},
     quantile::{at_rank, quantile, rank},
     ranks::{RankTimes, SLOW as SLOW_RANK, slow_rank},

@@ -4,7 +4,7 @@
 //! stands for as many bytes as make up for those that were not (as in tcmalloc's heap profiler). Whether an address is
 //! one of the sampled is looked up in a small table of bytes first, so that most frees need a single load.
 
-use super::Uncounted;
+use super::{Uncounted, stacks};
 use crate::{
     clock::{Clock, Ticks},
     thread::this_thread,
@@ -12,9 +12,10 @@ use crate::{
 };
 use rustc_hash::FxHashMap;
 use std::{
+    backtrace::Backtrace,
     cell::Cell,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
 };
@@ -29,14 +30,18 @@ const MAX_SAMPLES: usize = 1 << 16;
 const TRIES: u32 = 10_000;
 
 /// A sampled allocation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct HeapSample {
     /// The number of bytes that it stands for, together with others that were not sampled.
     pub(crate) bytes: u64,
+    /// Its own size.
+    pub(crate) size: u64,
     pub(crate) at: Ticks,
     pub(crate) thread: ThreadId,
     /// When it was freed, if it was before the window closed.
     pub(crate) freed: Option<Ticks>,
+    /// Where it was allocated, if stacks are captured.
+    pub(crate) stack: Option<Arc<Backtrace>>,
 }
 
 /// The samples of one window.
@@ -160,6 +165,7 @@ fn sample(address: usize, bytes: usize) {
     // The probability that an allocation of this size is sampled.
     let probability = 1.0 - (-(bytes as f64) / MEAN_BYTES).exp();
     let stands_for = if bytes == 0 { 0 } else { (bytes as f64 / probability) as u64 };
+    let stack = stacks::capture();
     let (Some(clock), Some(mut samples)) = (CLOCK.get(), try_lock()) else { return };
     let Some(samples) = samples.as_mut() else { return };
     if samples.samples.len() >= MAX_SAMPLES {
@@ -175,7 +181,7 @@ fn sample(address: usize, bytes: usize) {
             count.store(count.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
         }
     }
-    samples.samples.push(HeapSample { bytes: stands_for, at, thread, freed: None });
+    samples.samples.push(HeapSample { bytes: stands_for, size: bytes as u64, at, thread, freed: None, stack });
 }
 
 #[cold]

@@ -12,6 +12,7 @@ use super::{
     completeness::{Completeness, records},
     findings::Findings,
     gpu::{GpuSteps, GpuSummary},
+    heap_lines::HeapLines,
     kernels::Kernels,
     leaks::{Leak, MemoryOfRun},
     memory_peaks::MemoryPeaks,
@@ -393,6 +394,12 @@ impl Report {
     /// ```
     pub fn leaks(&self) -> Vec<Leak> {
         self.memory.leaks()
+    }
+
+    /// Returns what lines of the program allocated on the heap, if [`heap_lines`](crate::ProfilerBuilder::heap_lines) is
+    /// set. The report prints them.
+    pub fn heap_lines(&self) -> HeapLines<'_> {
+        HeapLines::new(&self.memory)
     }
 
     /// Returns the memory peak of each GPU, with the spans that had allocated the memory.

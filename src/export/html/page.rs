@@ -297,6 +297,8 @@ impl HtmlReport {
                 section.array("charts", |array| series.iter().for_each(|series| write_memory(series, array)));
             });
         }
+        let lines = tables::heap_lines(&self.report, names);
+        lines.iter().for_each(|grid| table(sections, "heap-lines", "Heap by line", grid));
         for peak in self.report.memory().peaks() {
             let id = format!("peak-of-{}", peak.device);
             section(sections, &id, &format!("Peak of GPU {}", peak.device), "table", |section| {

@@ -113,6 +113,9 @@ impl fmt::Display for ReportView<'_> {
         if !report.operations.is_empty() {
             write!(f, "\n{}\n", report.operations().limit(Report::TABLE_ROWS).width(width))?;
         }
+        if !report.heap_lines().is_empty() {
+            write!(f, "\n{}\n", report.heap_lines().width(width))?;
+        }
         write!(f, "{}{}", self.summary(), WrittenFiles(&report.files))?;
         match report.more_files {
             0 => Ok(()),
@@ -146,7 +149,7 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 23)?;
+        let mut report = serializer.serialize_struct("Report", 24)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
@@ -164,6 +167,7 @@ impl serde::Serialize for Report {
         report.serialize_field("memory", &self.memory().peaks().collect::<Vec<_>>())?;
         report.serialize_field("memory_series", &self.memory.series)?;
         report.serialize_field("leaks", &self.leaks())?;
+        report.serialize_field("heap_lines", &self.heap_lines().limit(usize::MAX).rows())?;
         report.serialize_field("findings", &self.findings())?;
         report.serialize_field("losses", &self.losses)?;
         report.serialize_field("filtered", &self.filtered.map(|level| level.to_string()))?;

@@ -101,6 +101,11 @@ fn all(layout: Layout, threads: usize) -> Result<Vec<(&'static str, f64)>, kerns
     let in_window = Contender { in_window: true, ..named("kernspan, in a window") };
     all.extend(race(&[SYSTEM, in_window], layout, threads, few, Some(&profiler)));
     profiler.finish()?;
+    let builder = Profiler::builder().activities([Activity::Heap]).heap_lines(true);
+    let (_layer, profiler) = builder.schedule(Schedule::manual()).build()?;
+    let with_lines = Contender { in_window: true, ..named("kernspan, in a window, lines") };
+    all.extend(race(&[SYSTEM, with_lines], layout, threads, few, Some(&profiler)));
+    profiler.finish()?;
     // It takes a thousand times as long.
     let dhat = Contender { name: "dhat", run: |layout, pairs| time(&DHAT, layout, pairs), pairs: PAIRS / 20, ..SYSTEM };
     let profiler = dhat::Profiler::builder().testing().build();
