@@ -233,9 +233,9 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Sets whether sampled allocations have the line of the program that made them, with [`Activity::Heap`] and on Unix:
-    /// see [`Report::heap_lines`](crate::Report::heap_lines). By default, no: a sample then costs microseconds, and
-    /// one whose stack is new waits if another thread is writing a backtrace. Lines need debug information
+    /// Sets whether sampled allocations have the line of the program that made them, with [`Activity::Heap`] and on
+    /// Unix: see [`Report::heap_lines`](crate::Report::heap_lines). By default, no: a sample then costs microseconds,
+    /// and one whose stack is new waits if another thread is writing a backtrace. Lines need debug information
     /// (`debug = "line-tables-only"` in Cargo's profile); without it, functions are named instead. The stacks of a run
     /// take up to 16 MB, which [`memory_limit_bytes`](Self::memory_limit_bytes) does not include.
     pub fn heap_lines(mut self, take: bool) -> Self {
@@ -283,8 +283,8 @@ impl ProfilerBuilder {
     /// - what exporters hold. [`Chrome`](crate::Chrome), [`Perfetto`](crate::Perfetto) and [`Stacks`](crate::Stacks)
     ///   write as they go. [`TensorBoard`](crate::TensorBoard) holds the profile of a window and [`Html`](crate::Html)
     ///   the figures of a run, for which the quarter is enough. [`Collected`](crate::Collected) keeps all traces;
-    /// - with [`Activity::Memory`] or [`Activity::Heap`], the readings of memory: half a megabyte, however long the run;
-    /// - with [`Activity::Heap`], the samples of a window while it is open, up to 5 MB. They are reserved when it closes.
+    /// - with [`Activity::Memory`] or [`Activity::Heap`], the readings of memory: half a megabyte in all;
+    /// - with [`Activity::Heap`], the samples of an open window, up to 5 MB: they are reserved when it closes.
     pub fn memory_limit_bytes(mut self, bytes: usize) -> Self {
         self.memory_limit_bytes = bytes;
         self

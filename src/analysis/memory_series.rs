@@ -137,8 +137,8 @@ impl MemorySeries {
     }
 
     /// Returns how the memory grows, if it does so steadily: not only while the first quarter of the run fills caches,
-    /// not by a jump, and not up to a level at which it stays. A growth that began later must have lasted for the second
-    /// half of the run.
+    /// not by a jump, and not up to a level at which it stays. A growth that began later must have lasted for the
+    /// second half of the run.
     pub fn growth(&self) -> Option<MemoryGrowth> {
         let (quarter, half) = (self.points.len() / 4, self.points.len() / 2);
         // In a shorter part, what a step uses for a moment looks more like growth. Eight numbers without a trend rise

@@ -25,8 +25,8 @@ use std::{
 /// Install it, and record [`Activity::Heap`](crate::Activity::Heap). The report then has the columns `CPU Mem`, `Self
 /// CPU Mem` and `# of Allocs`, and says which spans allocate memory that outlives their step.
 ///
-/// A thread writes what it has allocated when it enters or exits a span. So when a window closes, what other threads have
-/// allocated since they last did is missing in their open spans; [samples](crate::Trace::heap_samples) have it.
+/// A thread writes what it has allocated when it enters or exits a span. So when a window closes, what other threads
+/// have allocated since they last did is missing in their open spans; [samples](crate::Trace::heap_samples) have it.
 ///
 /// While no profiler counts, an allocation costs one load more than without it. While one counts, it costs some
 /// nanoseconds: `benches/README.md` has the figures.

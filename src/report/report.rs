@@ -396,8 +396,8 @@ impl Report {
         self.memory.leaks()
     }
 
-    /// Returns what lines of the program allocated on the heap, if [`heap_lines`](crate::ProfilerBuilder::heap_lines) is
-    /// set. The report prints them.
+    /// Returns what lines of the program allocated on the heap, if [`heap_lines`](crate::ProfilerBuilder::heap_lines)
+    /// is set. The report prints them.
     pub fn heap_lines(&self) -> HeapLines<'_> {
         HeapLines::new(&self.memory)
     }

@@ -81,8 +81,8 @@ fn read_all(snapshots: &[PathBuf]) -> Option<Vec<Value>> {
     Some(output.stdout.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect())
 }
 
-/// Gives snapshots to PyTorch's own `torch/cuda/_memory_viz.py`, which needs nothing else of PyTorch. It prints the live
-/// bytes of each, and writes the snapshot that its plots contain next to it.
+/// Gives snapshots to PyTorch's own `torch/cuda/_memory_viz.py`, which needs nothing else of PyTorch. It prints the
+/// live bytes of each, and writes the snapshot that its plots contain next to it.
 const TORCH: &str = r#"
 import base64, importlib.util, pickle, re, sys
 spec = importlib.util.spec_from_file_location("_memory_viz", sys.argv[1])
