@@ -28,6 +28,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 /// | [`export`](Self::export), [`on_trace`](Self::on_trace) | nowhere; the report is there all the same |
 /// | [`print_report`](Self::print_report) | not if the profiler is dropped |
 /// | [`backtraces`](Self::backtraces) | none |
+/// | [`heap_lines`](Self::heap_lines) | none |
 /// | [`rank`](Self::rank) | the rank in the launcher's environment variables |
 /// | [`lane_capacity`](Self::lane_capacity) | [`LANE_CAPACITY`](Self::LANE_CAPACITY) records, 2 MiB a thread |
 /// | [`memory_limit_bytes`](Self::memory_limit_bytes) | [`MEMORY_LIMIT_BYTES`](Self::MEMORY_LIMIT_BYTES), 256 MiB |
@@ -41,6 +42,7 @@ pub struct ProfilerBuilder {
     #[cfg(all(feature = "signals", unix))]
     save_within: Option<Duration>,
     backtraces: bool,
+    heap_lines: bool,
     lane_capacity: usize,
     memory_limit_bytes: usize,
     live_spans: usize,
@@ -88,6 +90,7 @@ impl ProfilerBuilder {
             #[cfg(all(feature = "signals", unix))]
             save_within: None,
             backtraces: false,
+            heap_lines: false,
             lane_capacity: Self::LANE_CAPACITY,
             memory_limit_bytes: Self::MEMORY_LIMIT_BYTES,
             live_spans: Self::LIVE_SPANS,
@@ -235,6 +238,16 @@ impl ProfilerBuilder {
         self
     }
 
+    /// Sets whether sampled allocations have the line of the program that made them, with [`Activity::Heap`] and on
+    /// Unix: see [`Report::heap_lines`](crate::Report::heap_lines). By default, no: a sample then costs microseconds,
+    /// and one whose stack is new waits if another thread is writing a backtrace. Lines need debug information
+    /// (`debug = "line-tables-only"` in Cargo's profile); without it, functions are named instead. The stacks of a run
+    /// take up to 16 MB, which [`memory_limit_bytes`](Self::memory_limit_bytes) does not include.
+    pub fn heap_lines(mut self, take: bool) -> Self {
+        self.heap_lines = take;
+        self
+    }
+
     /// Sets the rank of this process among `world_size`. By default, it is read from the environment: see
     /// [`Metadata::RANK_VARIABLES`].
     pub fn rank(mut self, rank: u32, world_size: u32) -> Self {
@@ -259,7 +272,8 @@ impl ProfilerBuilder {
     }
 
     /// Sets how many bytes all windows may take until they have been exported: the records of all threads, with their
-    /// texts and backtraces, the steps, and the trace that is made of them. By default, [`Self::MEMORY_LIMIT_BYTES`].
+    /// texts and backtraces, the samples of the heap, the steps, and the trace that is made of them. By default,
+    /// [`Self::MEMORY_LIMIT_BYTES`].
     ///
     /// What does not fit is counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). A span without
     /// fields takes 200 bytes, of which 120 are its part of the trace. A thread takes some hundred bytes in a window,
@@ -273,7 +287,9 @@ impl ProfilerBuilder {
     ///   lanes of threads that have ended are used again;
     /// - what exporters hold. [`Chrome`](crate::Chrome), [`Perfetto`](crate::Perfetto) and [`Stacks`](crate::Stacks)
     ///   write as they go. [`TensorBoard`](crate::TensorBoard) holds the profile of a window and [`Html`](crate::Html)
-    ///   the figures of a run, for which the quarter is enough. [`Collected`](crate::Collected) keeps all traces.
+    ///   the figures of a run, for which the quarter is enough. [`Collected`](crate::Collected) keeps all traces;
+    /// - with [`Activity::Memory`] or [`Activity::Heap`], the readings of memory: half a megabyte in all;
+    /// - with [`Activity::Heap`], the samples of an open window, up to 5 MB: they are reserved when it closes.
     pub fn memory_limit_bytes(mut self, bytes: usize) -> Self {
         self.memory_limit_bytes = bytes;
         self

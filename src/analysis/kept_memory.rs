@@ -15,6 +15,9 @@ pub struct KeptMemory {
     pub path: Vec<String>,
     /// The place of the innermost span in the source, such as `src/model.rs:42`, if known.
     pub location: Option<String>,
+    /// The line of the program that allocated most of it, if known: see
+    /// [`heap_lines`](crate::ProfilerBuilder::heap_lines).
+    pub line: Option<String>,
     /// The bytes. On the heap, this is an estimate from samples.
     pub bytes: u64,
     /// The number of allocations; on the heap, that of samples.
@@ -27,6 +30,7 @@ pub struct KeptMemory {
 struct Lifetime<'a> {
     source: MemorySource,
     span: Option<Span<'a>>,
+    line: Option<&'a str>,
     bytes: u64,
     at: Timestamp,
     freed: Option<Timestamp>,
@@ -41,6 +45,7 @@ pub fn kept_memory(trace: &Trace) -> (Vec<KeptMemory>, u64) {
     let steps: Vec<_> = trace.steps().iter().filter(|step| !step.cut().any()).collect();
     let watched = steps.len().saturating_sub(1);
     let mut kept: FxHashMap<(MemorySource, Vec<String>), (KeptMemory, usize)> = FxHashMap::default();
+    let mut lines: FxHashMap<(Vec<String>, &str), u64> = FxHashMap::default();
     for lifetime in gpu_lifetimes(trace).into_iter().chain(heap_lifetimes(trace)) {
         let Some(step) = steps.partition_point(|step| step.start() <= lifetime.at).checked_sub(1) else { continue };
         let is_inside = lifetime.at < steps[step].end();
@@ -49,16 +54,34 @@ pub fn kept_memory(trace: &Trace) -> (Vec<KeptMemory>, u64) {
         }
         let callers = std::iter::successors(lifetime.span, |span| span.caller());
         let path: Vec<_> = callers.map(|span| span.name().to_owned()).collect();
+        if let Some(line) = lifetime.line {
+            *lines.entry((path.clone(), line)).or_default() += lifetime.bytes;
+        }
         let (kept, last) = kept.entry((lifetime.source, path)).or_insert_with_key(|(source, path)| {
             let location = lifetime.span.and_then(|span| span.callsite().location());
-            let empty =
-                KeptMemory { source: *source, path: path.clone(), location, bytes: 0, allocations: 0, steps: 0 };
+            let empty = KeptMemory {
+                source: *source,
+                path: path.clone(),
+                location,
+                line: None,
+                bytes: 0,
+                allocations: 0,
+                steps: 0,
+            };
             (empty, usize::MAX)
         });
         kept.bytes = kept.bytes.saturating_add(lifetime.bytes);
         kept.allocations += 1;
         kept.steps += u64::from(*last != step);
         *last = step;
+    }
+    let mut lines: Vec<_> = lines.into_iter().collect();
+    lines.sort_unstable_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
+    for ((path, line), _) in lines {
+        // The last one has the most bytes.
+        if let Some((kept, _)) = kept.get_mut(&(MemorySource::Heap, path)) {
+            kept.line = Some(line.to_owned());
+        }
     }
     let mut kept: Vec<_> = kept.into_values().map(|(kept, _)| kept).collect();
     kept.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| (a.source, &a.path).cmp(&(b.source, &b.path))));
@@ -76,6 +99,7 @@ fn gpu_lifetimes(trace: &Trace) -> Vec<Lifetime<'_>> {
                 lifetimes.push(Lifetime {
                     source: MemorySource::Gpu(allocation.device()),
                     span: allocation.span(),
+                    line: None,
                     bytes: allocation.bytes().unwrap_or(0),
                     at: allocation.at(),
                     freed: None,
@@ -96,6 +120,7 @@ fn heap_lifetimes(trace: &Trace) -> impl Iterator<Item = Lifetime<'_>> {
     trace.heap_samples().map(|sample| Lifetime {
         source: MemorySource::Heap,
         span: sample.span(),
+        line: sample.line(),
         bytes: sample.bytes(),
         at: sample.at(),
         freed: sample.freed(),

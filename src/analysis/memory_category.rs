@@ -1,6 +1,6 @@
 //! What GPU memory is used for, derived from the spans that allocate and free it.
 
-use super::phase::Phase;
+use super::phase::{Phase, PhaseMarks};
 use crate::trace::{Allocation, Detail, Direction, MemoryChange, Span, ThreadId, Timestamp, Trace};
 use rustc_hash::FxHashMap;
 use std::fmt;
@@ -87,6 +87,7 @@ const ROUNDING: u64 = 512;
 /// What is known about a window in order to tell the categories of its memory.
 pub(super) struct Phases<'a> {
     trace: &'a Trace,
+    marks: PhaseMarks,
     /// When each phase began, in chronological order. A phase that comes again is a new entry.
     starts: Vec<(Timestamp, Phase)>,
     /// The starts of the optimizer's phases, as indices.
@@ -97,12 +98,14 @@ pub(super) struct Phases<'a> {
 
 impl<'a> Phases<'a> {
     pub(super) fn of(trace: &'a Trace) -> Self {
-        let marks = trace.spans().filter_map(|span| Some((span.start(), Phase::named(span.name())?)));
+        let marks = PhaseMarks::of(trace);
+        let marked = trace.spans().filter_map(|span| Some((span.start(), marks.marked_by(span)?)));
         let allocated = trace.allocations().filter(|it| it.change() == MemoryChange::Allocate);
         // A thread that loads data does so during any phase, and tells nothing about it.
         let allocating = allocated.filter_map(|it| it.span().map(|span| (it.at(), span)));
-        let allocating = allocating.filter(|(_, span)| !is_input(*span)).map(|(at, span)| (at, Phase::of(Some(span))));
-        let mut starts: Vec<_> = allocating.chain(marks).collect();
+        let allocating =
+            allocating.filter(|(_, span)| !is_input(*span)).map(|(at, span)| (at, marks.phase(Some(span))));
+        let mut starts: Vec<_> = allocating.chain(marked).collect();
         starts.sort_by_key(|(at, _)| *at);
         starts.dedup_by_key(|(_, phase)| *phase);
         let is_optimizer = |&start: &usize| starts[start].1 == Phase::Optimizer;
@@ -117,7 +120,7 @@ impl<'a> Phases<'a> {
             launches.entry(call.thread()).or_default().push((call.start(), uploaded));
         }
         launches.values_mut().for_each(|launches| launches.sort_by_key(|(at, _)| *at));
-        Self { trace, starts, optimizers, launches }
+        Self { trace, marks, starts, optimizers, launches }
     }
 
     /// Returns the category of memory that was freed by this call, if it was recorded, and at this time, if at all.
@@ -131,12 +134,12 @@ impl<'a> Phases<'a> {
         if is_input(span) {
             return MemoryCategory::Inputs;
         }
-        let phase = Phase::of(Some(span));
+        let phase = self.marks.phase(Some(span));
         let start = self.index_at(allocated.at(), Some(phase));
         if phase == Phase::Forward && self.is_uploaded_to(allocated) {
             return MemoryCategory::Inputs;
         }
-        let freed_in = freed.and_then(Allocation::span).map(|span| Phase::of(Some(span)));
+        let freed_in = freed.and_then(Allocation::span).map(|span| self.marks.phase(Some(span)));
         let last = end.map(|end| self.index_at(end, freed_in));
         let is_within = last == Some(start) && freed_in.is_none_or(|freed_in| freed_in == phase);
         match phase {

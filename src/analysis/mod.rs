@@ -45,6 +45,7 @@ mod findings;
 mod flops;
 mod gpu_steps;
 mod gpu_usage;
+mod heap_lines;
 mod intervals;
 mod kept_memory;
 mod kinds;
@@ -71,6 +72,7 @@ pub use self::{
     critical_path::{PathKind, PathPart},
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     gpu_usage::{GpuUsage, StepGpu, Verdict},
+    heap_lines::{HeapLine, heap_lines},
     kept_memory::{KeptMemory, kept_memory},
     launches::{Launch, launches},
     memory_category::MemoryCategory,
@@ -86,6 +88,7 @@ pub use self::{
 pub(crate) use self::{
     flops::{Flops, SpanFlops},
     gpu_usage::percent_of,
+    heap_lines::sort as sort_heap_lines,
     kinds::{CallKind, WorkKind},
     memory_series::FollowedMemory,
     quantile::{at_rank, quantile, rank},

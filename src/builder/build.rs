@@ -44,7 +44,7 @@ impl ProfilerBuilder {
             self.activities = self.activities.iter().chain([Activity::Memory]).collect();
         }
         let clock = Clock::new();
-        let heap = self.activities.has(Activity::Heap).then(|| Counting::begin(&clock)).transpose();
+        let heap = self.activities.has(Activity::Heap).then(|| Counting::begin(&clock, self.heap_lines)).transpose();
         let heap = heap.map_err(|problem| Error::Setting { setting: "activities", problem: problem.to_owned() })?;
         let run = self.run(&clock);
         let (step_exporters, failures) = self.step_exporters(&run);

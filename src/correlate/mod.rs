@@ -71,7 +71,8 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     }
     if let Some(heap) = window.heap {
         trace.losses.over_memory += heap.lost;
-        trace.heap_samples = heap_samples(&trace, &heap.samples, &timeline);
+        trace.losses.unreachable += heap.missed;
+        trace.heap_samples = heap_samples(&mut trace, &heap.samples, &timeline);
     }
     for span in &mut trace.spans {
         let after = trace.steps.partition_point(|step| step.start <= span.start);
@@ -96,16 +97,32 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
 }
 
 /// Gives each sampled allocation the span that was innermost on its thread.
-fn heap_samples(trace: &Trace, samples: &[HeapSample], timeline: &Timeline) -> Vec<HeapSampleData> {
+fn heap_samples(trace: &mut Trace, samples: &[HeapSample], timeline: &Timeline) -> Vec<HeapSampleData> {
     let query = |sample: &HeapSample| Query { thread: sample.thread, at: timeline.at(sample.at), answer: None };
     let mut queries: Vec<_> = samples.iter().map(query).collect();
     innermost(trace, &mut queries);
     let freed = |sample: &HeapSample| sample.freed.map(|ticks| timeline.at(ticks));
+    // Each stack and each line is there once.
+    let (mut stacks, mut lines) = (FxHashMap::default(), FxHashMap::default());
+    let mut line = |sample: &HeapSample| {
+        let stack = sample.stack.as_ref()?;
+        *stacks.entry(Arc::as_ptr(stack)).or_insert_with(|| {
+            let line = backtrace::allocating_line(stack)?;
+            let next = lines.len();
+            Some(*lines.entry(line).or_insert(next))
+        })
+    };
     let data = |(sample, query): (&HeapSample, Query)| HeapSampleData {
         at: query.at,
         freed: freed(sample),
         bytes: sample.bytes,
+        size: sample.size,
+        line: line(sample),
         span: query.answer,
     };
-    samples.iter().zip(queries).map(data).collect()
+    let data = samples.iter().zip(queries).map(data).collect();
+    let mut lines: Vec<_> = lines.into_iter().collect();
+    lines.sort_unstable_by_key(|(_, index)| *index);
+    trace.heap_lines = lines.into_iter().map(|(line, _)| line).collect();
+    data
 }

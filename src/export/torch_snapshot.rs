@@ -12,6 +12,7 @@ use crate::{
 };
 use rustc_hash::FxHashMap;
 use std::{
+    collections::BTreeMap,
     io::{self, Write},
     iter,
 };
@@ -20,6 +21,8 @@ use std::{
 const FRAMES: usize = 100;
 /// Segments up to this size are `small` in PyTorch (`kSmallSize` in `CUDACachingAllocator`).
 const SMALL: u64 = 1 << 20;
+/// Where made-up addresses end, and so the last address that is believed: no GPU has an exabyte.
+const ADDRESSES: u64 = 1 << 60;
 /// The alignment of made-up addresses, which is that of PyTorch's segments.
 const ALIGNMENT: u64 = 2 << 20;
 
@@ -92,6 +95,10 @@ struct History<'a> {
     in_use: u64,
     /// The next made-up address, above all others.
     unused: u64,
+    /// The blocks at addresses that are not made up: where they start and end.
+    placed: BTreeMap<u64, u64>,
+    /// The made-up addresses of blocks, by their own.
+    moved: FxHashMap<u64, u64>,
 }
 
 /// Writes a snapshot of PyTorch: what `torch.cuda.memory._dump_snapshot` writes, and `torch.cuda._memory_viz` and
@@ -157,12 +164,23 @@ fn write(histories: &[History<'_>], out: &mut dyn Write) -> io::Result<()> {
 
 impl<'a> History<'a> {
     fn new(device: DeviceId, closed: Timestamp) -> Self {
-        Self { device, closed, events: Vec::new(), live: Vec::new(), before: 0, in_use: 0, unused: 0 }
+        Self {
+            device,
+            closed,
+            events: Vec::new(),
+            live: Vec::new(),
+            before: 0,
+            in_use: 0,
+            unused: 0,
+            placed: BTreeMap::new(),
+            moved: FxHashMap::default(),
+        }
     }
 
     fn of(timeline: &MemoryTimeline<'a>) -> Self {
         let end = |change: Allocation<'_>| change.address().saturating_add(change.bytes().unwrap_or(0));
-        let highest = timeline.changes().map(|(change, _)| end(change)).max().unwrap_or(0);
+        let ends = timeline.changes().map(|(change, _)| end(change));
+        let highest = ends.filter(|&end| end <= ADDRESSES).max().unwrap_or(0);
         let opened = timeline.changes().next().map_or(0, |(first, _)| {
             let bytes = first.bytes().unwrap_or(0);
             match first.change() {
@@ -187,6 +205,8 @@ impl<'a> History<'a> {
                 if block.is_some_and(|block| block.reused.is_some()) {
                     // Its free was not recorded, so it stays in use, and another block gets its address.
                     of.address = history.unused_address(of.bytes);
+                } else {
+                    of.address = history.place(of.address, of.bytes);
                 }
                 let expected = history.in_use.saturating_add(of.bytes);
                 history.free_unrecorded(change.at(), expected.saturating_sub(change.in_use()));
@@ -196,7 +216,10 @@ impl<'a> History<'a> {
                 }
             } else {
                 match block {
-                    Some(block) => of.bytes = block.bytes(),
+                    Some(block) => {
+                        of.bytes = block.bytes();
+                        of.address = history.leave(of.address);
+                    }
                     // Of memory from before, no more is freed than there was.
                     None => {
                         of.bytes = of.bytes.min(history.before);
@@ -220,6 +243,30 @@ impl<'a> History<'a> {
             history.live.push(Block { address, bytes: history.before, stack: Stack::Window(None), category: None });
         }
         history
+    }
+
+    /// Returns where a block is shown: at its own address, unless other memory is there, of which the free was not
+    /// recorded, or the address cannot be right.
+    fn place(&mut self, address: u64, bytes: u64) -> u64 {
+        let end = address.saturating_add(bytes);
+        let is_taken = self.placed.range(..end).next_back().is_some_and(|(_, &other_end)| other_end > address);
+        if is_taken || end > ADDRESSES {
+            let made_up = self.unused_address(bytes);
+            self.moved.insert(address, made_up);
+            return made_up;
+        }
+        if bytes > 0 {
+            self.placed.insert(address, end);
+        }
+        address
+    }
+
+    /// Returns where the block at an address is shown, as it is freed.
+    fn leave(&mut self, address: u64) -> u64 {
+        self.moved.remove(&address).unwrap_or_else(|| {
+            self.placed.remove(&address);
+            address
+        })
     }
 
     fn unused_address(&mut self, bytes: u64) -> u64 {

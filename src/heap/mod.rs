@@ -8,6 +8,7 @@
 #![allow(unsafe_code, reason = "a global allocator is an unsafe trait")]
 
 mod samples;
+mod stacks;
 
 pub(crate) use self::samples::{HeapSample, HeapSamples};
 
@@ -23,6 +24,9 @@ use std::{
 ///
 /// Install it, and record [`Activity::Heap`](crate::Activity::Heap). The report then has the columns `CPU Mem`, `Self
 /// CPU Mem` and `# of Allocs`, and says which spans allocate memory that outlives their step.
+///
+/// A thread writes what it has allocated when it enters or exits a span. So when a window closes, what other threads
+/// have allocated since they last did is missing in their open spans; [samples](crate::Trace::heap_samples) have it.
 ///
 /// While no profiler counts, an allocation costs one load more than without it. While one counts, it costs some
 /// nanoseconds: `benches/README.md` has the figures.
@@ -264,8 +268,8 @@ fn resume() {
 pub(crate) struct Counting(());
 
 impl Counting {
-    /// Begins to count, or says why it cannot.
-    pub(crate) fn begin(clock: &Clock) -> Result<Self, &'static str> {
+    /// Begins to count, or says why it cannot. If `lines`, the stacks of samples are captured.
+    pub(crate) fn begin(clock: &Clock, lines: bool) -> Result<Self, &'static str> {
         samples::prepare(clock);
         if COUNTING.swap(true, Ordering::Relaxed) {
             return Err("another profiler of this process already counts the heap");
@@ -277,7 +281,13 @@ impl Counting {
         match of_this_thread().allocations {
             after if after == before => Err("`Activity::Heap` needs `kernspan::Allocator` as the global allocator: \
                  `#[global_allocator] static ALLOCATOR: kernspan::Allocator = kernspan::Allocator::system();`"),
-            _ => Ok(counting),
+            _ => {
+                if lines {
+                    let _uncounted = Uncounted::begin();
+                    stacks::begin();
+                }
+                Ok(counting)
+            }
         }
     }
 }
@@ -298,5 +308,6 @@ impl Drop for Counting {
     fn drop(&mut self) {
         COUNTING.store(false, Ordering::Relaxed);
         drop(samples::take());
+        stacks::end();
     }
 }

@@ -222,6 +222,7 @@ impl GpuEvents {
             return Some(());
         }
         let is_known = event.arg("Bytes unknown").bool() != Some(true);
+        let is_freed = delta < 0 || !is_known || event.arg("Freed").bool() == Some(true);
         let span = event.arg("External id").u64().unwrap_or(0);
         push(&mut self.allocation_ids, span);
         let allocation = AllocationData {
@@ -230,7 +231,7 @@ impl GpuEvents {
             device: DeviceId::new(event.arg("Device Id").u32().unwrap_or(0)),
             address,
             bytes: is_known.then_some(delta.unsigned_abs()),
-            change: if delta < 0 || !is_known { MemoryChange::Free } else { MemoryChange::Allocate },
+            change: if is_freed { MemoryChange::Free } else { MemoryChange::Allocate },
             pooled: event.arg("pooled").bool() == Some(true),
             in_use: total("Total Allocated"),
             reserved: total("Total Reserved"),

@@ -1,6 +1,7 @@
 //! Files that kernspan has written give the same report when they are read.
 
 mod conversion;
+mod memory_books;
 
 use super::{
     ReadError, from_bytes, from_json, from_reader,

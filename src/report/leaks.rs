@@ -2,7 +2,10 @@
 
 use super::Report;
 use crate::{
-    analysis::{FollowedMemory, KeptMemory, MemoryGrowth, MemorySeries, MemorySnapshot, MemorySource, kept_memory},
+    analysis::{
+        FollowedMemory, HeapLine, KeptMemory, MemoryGrowth, MemorySeries, MemorySnapshot, MemorySource, heap_lines,
+        kept_memory, sort_heap_lines,
+    },
     trace::Trace,
     units,
 };
@@ -36,6 +39,8 @@ pub struct LeakOwner {
     pub path: Vec<String>,
     /// The place of the innermost span in the source, such as `src/model.rs:42`, if known.
     pub location: Option<String>,
+    /// The line of the program that allocated most of it, if [`heap_lines`](crate::ProfilerBuilder::heap_lines) is set.
+    pub line: Option<String>,
     /// The bytes that it keeps in each step; on the heap, an estimate from samples.
     pub bytes_per_step: f64,
     /// The allocations that it keeps in each step; on the heap, the number of samples.
@@ -70,7 +75,8 @@ impl fmt::Display for LeakOwner {
             true => f.write_str("code outside spans")?,
             false => f.write_str(&self.path.join(" < "))?,
         }
-        self.location.as_ref().map_or(Ok(()), |location| write!(f, " ({location})"))
+        self.location.as_ref().map_or(Ok(()), |location| write!(f, " ({location})"))?;
+        self.line.as_ref().map_or(Ok(()), |line| write!(f, " at {line}"))
     }
 }
 
@@ -79,6 +85,8 @@ impl fmt::Display for LeakOwner {
 pub(super) struct MemoryOfRun {
     pub(super) followed: FollowedMemory,
     kept: FxHashMap<(MemorySource, Vec<String>), KeptMemory>,
+    /// What lines of the program allocated.
+    lines: FxHashMap<String, HeapLine>,
     /// The number of steps in which allocations were watched.
     steps: u64,
 }
@@ -118,6 +126,13 @@ impl MemoryOfRun {
     const WORTH: f64 = 0.1;
 
     pub(super) fn add(&mut self, trace: &Trace) {
+        for new in heap_lines(trace) {
+            if let Some(known) = self.lines.get_mut(&new.line) {
+                known.add(&new);
+            } else if self.lines.len() < Self::PATHS {
+                self.lines.insert(new.line.clone(), new);
+            }
+        }
         let (kept, steps) = kept_memory(trace);
         self.steps += steps;
         for new in kept {
@@ -126,10 +141,21 @@ impl MemoryOfRun {
                 known.bytes = known.bytes.saturating_add(new.bytes);
                 known.allocations += new.allocations;
                 known.steps += new.steps;
+                known.line = new.line.or_else(|| known.line.take());
             } else if self.kept.len() < Self::PATHS {
                 self.kept.insert(key, new);
             }
         }
+    }
+
+    pub(super) fn has_lines(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
+    pub(super) fn heap_lines(&self) -> Vec<HeapLine> {
+        let mut lines: Vec<_> = self.lines.values().cloned().collect();
+        sort_heap_lines(&mut lines);
+        lines
     }
 
     pub(super) fn leaks(&self) -> Vec<Leak> {
@@ -167,6 +193,7 @@ impl MemoryOfRun {
         let owner = |kept: &KeptMemory| LeakOwner {
             path: kept.path.clone(),
             location: kept.location.clone(),
+            line: kept.line.clone(),
             bytes_per_step: kept.bytes as f64 / steps,
             allocations_per_step: kept.allocations as f64 / steps,
         };

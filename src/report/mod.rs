@@ -44,6 +44,7 @@ mod completeness;
 mod durations;
 mod findings;
 mod gpu;
+mod heap_lines;
 mod kernels;
 #[cfg(feature = "read")]
 mod key_averages;
@@ -71,6 +72,7 @@ pub use self::{
     completeness::Completeness,
     findings::Findings,
     gpu::{DeviceUsage, GpuSteps},
+    heap_lines::HeapLines,
     kernels::{KernelAverage, Kernels},
     leaks::{Leak, LeakOwner},
     memory_peaks::{MemoryOwner, MemoryPeak, MemoryPeaks},

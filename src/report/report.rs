@@ -12,6 +12,7 @@ use super::{
     completeness::{Completeness, records},
     findings::Findings,
     gpu::{GpuSteps, GpuSummary},
+    heap_lines::HeapLines,
     kernels::Kernels,
     leaks::MemoryOfRun,
     memory_peaks::MemoryPeaks,
@@ -376,6 +377,12 @@ impl Report {
     /// Returns the most bytes of a GPU's memory that were in use after an allocation, if allocations were recorded.
     pub fn peak_memory(&self, device: DeviceId) -> Option<u64> {
         self.gpus.memory.get(device).map(|peak| peak.in_use)
+    }
+
+    /// Returns what lines of the program allocated on the heap, if [`heap_lines`](crate::ProfilerBuilder::heap_lines)
+    /// is set. The report prints them.
+    pub fn heap_lines(&self) -> HeapLines<'_> {
+        HeapLines::new(&self.memory)
     }
 
     /// Returns the memory peak of each GPU, with the spans that had allocated the memory.

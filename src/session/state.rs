@@ -7,7 +7,7 @@ use crate::{
     collector::Command,
     failure::panic_message,
     gpu::GpuSource,
-    heap::Counting,
+    heap::{Counting, HeapSamples},
     host::{Control, Host},
     recording::{ClosedWindow, Recording},
     schedule::{Phase, Schedule, WaitLength},
@@ -239,7 +239,14 @@ impl State {
         if self.stepping && window.step_start < edge.ticks {
             window.mark_step(self.step, edge.ticks, true);
         }
+        let mut heap = self.heap.as_ref().map(Counting::close);
+        if let Some(heap) = heap.as_mut().filter(|_| self.budget.is_spent_at(usize::MAX)) {
+            heap.give_up();
+        }
+        let samples = heap.as_ref().map_or(0, HeapSamples::cost);
+        self.budget.take(samples);
         let OpenWindow { index, open, steps, charged, .. } = window;
+        let charged = charged + samples;
         let lost_steps = window.lost_steps + std::mem::take(&mut self.lost_steps);
         let closed = Instant::now();
         let (levels, close, steps_by_close) = (levels(), edge, self.closed > 0);
@@ -253,7 +260,7 @@ impl State {
             steps_by_close,
             lost_steps,
             unrecorded_step: self.unrecorded.typical(),
-            heap: self.heap.as_ref().map(Counting::close),
+            heap,
             charged,
             followed,
             leftover,

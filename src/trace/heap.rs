@@ -56,6 +56,9 @@ pub(crate) struct HeapSampleData {
     pub(crate) at: Timestamp,
     pub(crate) freed: Option<Timestamp>,
     pub(crate) bytes: u64,
+    pub(crate) size: u64,
+    /// An index of the trace's lines.
+    pub(crate) line: Option<usize>,
     pub(crate) span: Option<SpanId>,
 }
 
@@ -104,6 +107,22 @@ impl<'a> HeapSample<'a> {
     /// The number of bytes that it stands for.
     pub fn bytes(self) -> u64 {
         self.data.bytes
+    }
+
+    /// Its own size in bytes, which is no more than [`bytes`](Self::bytes).
+    pub fn size(self) -> u64 {
+        self.data.size
+    }
+
+    /// The number of allocations that it stands for.
+    pub fn allocations(self) -> f64 {
+        self.data.bytes.max(1) as f64 / self.data.size.max(1) as f64
+    }
+
+    /// The line of the program that made it, such as `src/model.rs:42`, or the function if the program has no debug
+    /// information; `None` unless [`heap_lines`](crate::ProfilerBuilder::heap_lines) is set.
+    pub fn line(self) -> Option<&'a str> {
+        self.data.line.and_then(|line| self.trace.heap_lines.get(line)).map(String::as_str)
     }
 
     /// The innermost span that was open on its thread.

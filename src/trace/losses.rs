@@ -14,7 +14,8 @@ pub struct Losses {
     /// [`lane_capacity`](crate::ProfilerBuilder::lane_capacity).
     pub lane_full: u64,
     /// Spans, events, operations, GPU calls and steps beyond the memory limit: raise
-    /// [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes) or record fewer steps.
+    /// [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes) or record fewer steps. Samples of the heap
+    /// beyond it, or beyond the 65,536 of a window, count as well.
     ///
     /// If there is no memory for a whole window, it is not opened, and only its steps are counted.
     pub over_memory: u64,
@@ -27,7 +28,8 @@ pub struct Losses {
     /// two milliseconds after its end.
     pub late: u64,
     /// Spans, events, operations and GPU calls on a thread without a lane: it is being torn down, or runs code of this
-    /// profiler.
+    /// profiler. Sampled allocations on the heap also count, and their frees, if the list of samples was locked for
+    /// milliseconds: a sample whose free is missing looks like memory that is kept.
     pub unreachable: u64,
     /// GPU activity beyond the memory limit: raise [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes)
     /// or record fewer steps.

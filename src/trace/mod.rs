@@ -167,6 +167,8 @@ pub struct Trace {
     /// What each span itself allocated and freed, if the heap was counted.
     pub(crate) heap: Option<FxHashMap<SpanId, HeapUse>>,
     pub(crate) heap_samples: Vec<HeapSampleData>,
+    /// The lines of sampled allocations.
+    pub(crate) heap_lines: Vec<String>,
     pub(crate) gpu: Gpu,
     pub(crate) devices: Vec<Device>,
     pub(crate) streams: Vec<Stream>,

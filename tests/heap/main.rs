@@ -1,6 +1,8 @@
 //! Tests of the allocator that counts, in a program that has it.
 
 mod leaks;
+#[cfg(all(unix, feature = "serde"))]
+mod lines;
 
 use kernspan::{
     Activity, Allocator, Collected, Exporter, Profiler, Schedule, Trace,

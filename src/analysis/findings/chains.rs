@@ -1,7 +1,11 @@
 //! Element-wise kernels that run one after another over the same data.
 
 use super::{
-    super::{finding::FindingKind, phase::Phase, sorted::SortedSet},
+    super::{
+        finding::FindingKind,
+        phase::{Phase, PhaseMarks},
+        sorted::SortedSet,
+    },
     window::{Candidate, Window, total},
     words::{self, is_framework, owner},
 };
@@ -130,6 +134,7 @@ fn chains(window: &Window<'_>) -> Vec<Chain> {
         streams.entry((stream.device(), stream.context(), stream.number())).or_default().push((index, work));
     }
     let mut chains = Vec::new();
+    let marks = PhaseMarks::of(window.trace());
     for tasks in streams.values_mut() {
         tasks.sort_by_key(|(_, work)| work.start());
         let place = |work: Work<'_>| {
@@ -137,7 +142,7 @@ fn chains(window: &Window<'_>) -> Vec<Chain> {
             let is_operator = work.span().is_some_and(|span| span.callsite().target() == "cpu_op");
             if is_operator { owner(window.trace(), span) } else { span }
         };
-        let part = |work: Work<'_>| (work.step_id(), Phase::of(work.span()), place(work));
+        let part = |work: Work<'_>| (work.step_id(), marks.phase(work.span()), place(work));
         let is_element = |work: Work<'_>| work.kernel().is_some_and(|kernel| is_elementwise(&kernel.name));
         // Fills do not end a chain, as sums and Candle's gradients need them, nor do copies of a few bytes.
         let is_fill = |work: Work<'_>| matches!(work.detail(), Detail::Fill(_));
@@ -145,7 +150,7 @@ fn chains(window: &Window<'_>) -> Vec<Chain> {
         let is_part = |work: Work<'_>| is_element(work) || is_copy(work) || is_between(work);
         let runs = tasks.chunk_by(|(_, one), (_, next)| part(*one) == part(*next) && is_part(*one) == is_part(*next));
         for run in runs.filter(|run| run.iter().any(|(_, work)| is_element(*work))) {
-            let phase = Phase::of(run[0].1.span());
+            let phase = marks.phase(run[0].1.span());
             if phase == Phase::Optimizer {
                 continue;
             }

@@ -1,7 +1,11 @@
 //! Sequences of kernels that a loop of the program launches again and again.
 
 use super::{
-    super::{kinds::is_launch, phase::Phase, simulation::Costs},
+    super::{
+        kinds::is_launch,
+        phase::{Phase, PhaseMarks},
+        simulation::Costs,
+    },
     window::Window,
     words::{self, owner},
 };
@@ -75,6 +79,7 @@ struct LoopLaunch<'a> {
 pub(super) fn loops(window: &Window<'_>) -> Vec<Loop> {
     let mut numbers = FxHashMap::default();
     let mut launches = Vec::new();
+    let marks = PhaseMarks::of(window.trace());
     for (item, of_thread, _) in window.calls().filter(|(_, _, call)| is_launch(*call)) {
         let Some(task) = window.task_of(item) else { continue };
         let work = window.trace().work_of(window.simulation.tasks[task].work);
@@ -85,7 +90,7 @@ pub(super) fn loops(window: &Window<'_>) -> Vec<Loop> {
             item,
             task,
             work,
-            part: (of_thread.thread, of_thread.step, Phase::of(work.span())),
+            part: (of_thread.thread, of_thread.step, marks.phase(work.span())),
             kernel,
         });
     }

@@ -16,7 +16,7 @@ use crate::{
         flows::LaunchFlows,
         gpu_ranges::{Cause, GpuRange, gpu_ranges},
     },
-    trace::{GpuAnnotation, Trace, WaitKind},
+    trace::{GpuAnnotation, MemoryChange, Trace, WaitKind},
 };
 use std::{fmt::Write as _, io};
 
@@ -123,6 +123,9 @@ fn write_allocations(out: &mut Output<'_>) -> io::Result<()> {
             args.number("Bytes", allocation.delta());
             if allocation.bytes().is_none() {
                 args.bool("Bytes unknown", true);
+            } else if allocation.bytes() == Some(0) && allocation.change() == MemoryChange::Free {
+                // The sign of its bytes does not tell it from an allocation.
+                args.bool("Freed", true);
             }
             args.number("Total Allocated", allocation.in_use());
             // It is unknown how much a pool has reserved, but it is no less than what is in use.

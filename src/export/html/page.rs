@@ -305,6 +305,8 @@ impl HtmlReport {
                 tables::holders(snapshot, names).write(section);
             });
         }
+        let lines = tables::heap_lines(&self.report, names);
+        lines.iter().for_each(|grid| table(sections, "heap-lines", "Heap by line", grid));
         for peak in self.report.memory().peaks() {
             let id = format!("peak-of-{}", peak.device);
             section(sections, &id, &format!("Peak of GPU {}", peak.device), "table", |section| {

@@ -50,6 +50,19 @@ pub(super) fn operations(report: &Report, names: &mut Names) -> Option<Grid> {
     (!rows.is_empty()).then_some(grid)
 }
 
+/// Returns what lines of the program allocated on the heap.
+pub(super) fn heap_lines(report: &Report, names: &mut Names) -> Option<Grid> {
+    let all = report.heap_lines().limit(usize::MAX).rows();
+    let rows = &all[..all.len().min(ROWS)];
+    let mut grid = Grid::default();
+    grid.names("Allocated at", rows, names, |row| &row.line);
+    grid.column(("Allocated", Unit::Memory, "estimated from samples"), rows, |row| row.allocated);
+    grid.column(("Kept", Unit::Memory, "in use when their window closed"), rows, |row| row.kept);
+    grid.column(("# of Allocs", Unit::Number, "estimated from samples"), rows, |row| row.allocations);
+    grid.left_out(all.len() - rows.len());
+    (!rows.is_empty()).then_some(grid)
+}
+
 /// Returns the spans that had allocated the memory of a GPU at its peak.
 pub(super) fn owners(peak: &MemoryPeak, names: &mut Names) -> Grid {
     let before = (MemoryPeak::BEFORE.to_owned(), peak.before, None);

@@ -114,6 +114,9 @@ impl fmt::Display for ReportView<'_> {
         if !report.operations.is_empty() {
             write!(f, "\n{}\n", report.operations().limit(Report::TABLE_ROWS).width(width))?;
         }
+        if !report.heap_lines().is_empty() {
+            write!(f, "\n{}\n", report.heap_lines().width(width))?;
+        }
         write!(f, "{}{}", self.summary(), WrittenFiles(&report.files))?;
         match report.more_files {
             0 => Ok(()),
@@ -166,6 +169,7 @@ impl serde::Serialize for Report {
         report.serialize_field("memory_series", self.memory_series())?;
         report.serialize_field("memory_snapshots", self.memory_snapshots())?;
         report.serialize_field("leaks", &self.leaks())?;
+        report.serialize_field("heap_lines", &self.heap_lines().limit(usize::MAX).rows())?;
         report.serialize_field("findings", &self.findings())?;
         report.serialize_field("losses", &self.losses)?;
         report.serialize_field("filtered", &self.filtered.map(|level| level.to_string()))?;
