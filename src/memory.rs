@@ -240,7 +240,7 @@ impl MemoryThread {
                 let pause = if reader.host.is_recording() { Self::OFTEN } else { apart.min(Self::SELDOM) };
                 match wakes.recv_timeout(pause) {
                     Ok(Wake::Failed(snapshot)) => reader.keep(*snapshot),
-                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(Wake::Alarm) | Err(RecvTimeoutError::Timeout) => {}
                     // The last moment counts, too.
                     Ok(Wake::End) | Err(RecvTimeoutError::Disconnected) => return reader.end(),
                 }

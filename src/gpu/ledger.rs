@@ -39,6 +39,8 @@ pub(crate) struct Ledger {
 pub(crate) enum Wake {
     /// The snapshot of an allocation that failed.
     Failed(Box<MemorySnapshot>),
+    /// More is in use than the [alarm](Ledger::set_alarm) says.
+    Alarm,
     /// The end of the run.
     End,
 }
@@ -59,6 +61,8 @@ pub(crate) struct Holding {
 struct Used {
     now: AtomicU64,
     peak: AtomicU64,
+    /// The bytes in use from which on the thread that keeps snapshots is woken, once; 0 for never.
+    alarm: AtomicU64,
 }
 
 /// The stacks of spans that have allocated, each once.
@@ -149,6 +153,10 @@ impl Ledger {
         let used = self.used(holding.device);
         let now = used.now.fetch_add(holding.bytes, Ordering::Relaxed).wrapping_add(holding.bytes);
         used.peak.fetch_max(now, Ordering::Relaxed);
+        let alarm = used.alarm.load(Ordering::Relaxed);
+        if alarm != 0 && now > alarm && used.alarm.swap(0, Ordering::Relaxed) != 0 {
+            let _ = self.keeper.send(Wake::Alarm);
+        }
         let before = self.shard(address).insert(address, holding);
         // Its free was not seen.
         if let Some(Holding { bytes, device, .. }) = before {
@@ -169,6 +177,12 @@ impl Ledger {
             // The thread is gone if the run is over.
             let _ = self.keeper.send(Wake::Failed(Box::new(snapshot)));
         }
+    }
+
+    /// Sets the bytes in use from which on the thread that keeps snapshots is woken: memory may fill up between two of
+    /// its readings.
+    pub(crate) fn set_alarm(&self, device: DeviceId, bytes: u64) {
+        self.used(device).alarm.store(bytes, Ordering::Relaxed);
     }
 
     /// Returns the bytes in use of a GPU.

@@ -51,8 +51,8 @@ impl MemorySnapshots {
     /// Sets the fraction of a GPU's memory above which a snapshot is taken, once each time that it is exceeded. By
     /// default, [`Self::ABOVE`]; 1 for never.
     ///
-    /// Memory that the driver's pool keeps for reuse does not count. It is looked at a hundred times a second at first
-    /// and while a window is open, and at least five times a second later.
+    /// Memory that the driver's pool keeps for reuse does not count. That of other processes does, as of the last time
+    /// that it was looked at, a fifth of a second ago at most.
     pub fn above(mut self, fraction: f64) -> Self {
         self.above = fraction;
         self
@@ -111,6 +111,8 @@ impl SnapshotKeeper {
             } else if was_above && fraction < self.settings.above - Self::HYSTERESIS {
                 self.above.retain(|device| *device != gpu.device);
             }
+            let limit = (gpu.size as f64 * self.settings.above) as u64;
+            self.ledger.set_alarm(gpu.device, if self.above.contains(&gpu.device) { 0 } else { limit });
         }
     }
 
