@@ -158,7 +158,7 @@ impl ProfilerBuilder {
     /// Follows every allocation on GPUs from now on, whether or not a window is open, so that
     /// [`Profiler::memory_snapshot`] can say who holds the memory. By default, allocations are followed in windows.
     ///
-    /// Snapshots are also taken by themselves, when little memory is left and when an allocation fails: see
+    /// Snapshots are also taken automatically, when little memory is left and when an allocation fails: see
     /// [`MemorySnapshots`]. [`Activity::Memory`] is then recorded, too. CUPTI stays attached for the whole run, which
     /// costs as much as [`detach_after`](Self::detach_after) says; if only memory is recorded, only calls that allocate
     /// and free take longer. Virtual memory (`cuMemCreate`), memory nodes of graphs and what a framework's own pool

@@ -123,12 +123,12 @@ impl MemoryHistory {
         self.lock().series.clone()
     }
 
-    /// Takes the snapshots that were taken by themselves, once the thread has ended.
+    /// Takes the snapshots that were taken automatically, once the thread has ended.
     pub(crate) fn take_snapshots(&self) -> TakenSnapshots {
         std::mem::take(&mut self.lock().taken)
     }
 
-    /// Begins anew to look for the most bytes in use, from the latest reading on.
+    /// Resets the peaks to the latest reading.
     fn reset_peaks(&self) {
         let mut readings = self.lock();
         readings.peaks = readings.latest.back().map_or_else(Vec::new, |reading| reading.bytes.clone());

@@ -144,7 +144,7 @@ impl Profiler {
         self.memory.peak(source)
     }
 
-    /// Begins anew to look for the most bytes in use: see [`peak_memory`](Self::peak_memory).
+    /// Resets the peak: see [`peak_memory`](Self::peak_memory).
     ///
     /// This also resets `CU_MEMPOOL_ATTR_USED_MEM_HIGH` of the driver's pools, which a program might read itself.
     pub fn reset_peak_memory(&self) {

@@ -82,7 +82,7 @@ pub struct MemorySeries {
     points: Vec<MemoryPoint>,
 }
 
-/// The memory of a run: its use over all steps, and the snapshots that were taken by themselves.
+/// The memory of a run: its use over all steps, and the snapshots that were taken automatically.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FollowedMemory {
     pub(crate) series: Vec<MemorySeries>,

@@ -13,7 +13,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 ///
 /// ```text
 /// GPU memory at step 120, when 2.00 GiB could not be allocated in attention < forward (src/model.rs:88)
-///   GPU 0: 78.1 GiB in 412 allocations, and 1.20 GiB besides; the device has 79.6 GiB
+///   GPU 0: 78.1 GiB in 412 allocations; 1.20 GiB in use elsewhere; the device has 79.6 GiB
 ///   61.0 GiB in 120 allocations of steps 0 to 119: cache < forward < train_step (src/model.rs:42)
 /// ```
 ///
@@ -64,7 +64,7 @@ pub struct SnapshotGpu {
     pub held: u64,
     /// The number of these allocations.
     pub allocations: u64,
-    /// The bytes in use on the device besides, if known: of other processes, of memory that was allocated before the
+    /// The bytes in use elsewhere on the device, if known: of other processes, of memory that was allocated before the
     /// profiler was built, of pools that keep what is freed, and of contexts and kernels.
     pub others: Option<u64>,
     /// The size of the device's memory in bytes, if known.
@@ -261,7 +261,7 @@ impl fmt::Display for SnapshotGpu {
         let plural = if *allocations == 1 { "" } else { "s" };
         write!(f, "GPU {device}: {} in {allocations} allocation{plural}", units::bytes(*held))?;
         if let Some(others) = others.filter(|others| *others > 0) {
-            write!(f, ", and {} besides", units::bytes(others))?;
+            write!(f, "; {} in use elsewhere", units::bytes(others))?;
         }
         size.map_or(Ok(()), |size| write!(f, "; the device has {}", units::bytes(size)))
     }
@@ -321,8 +321,8 @@ mod tests {
         let mut snapshot = snapshot(SnapshotReason::Asked);
         snapshot.add_device(DeviceId::new(0), Some(16 << 20), Some(1 << 30));
         snapshot.add_device(DeviceId::new(1), None, None);
-        let expected = "GPU memory at step 10, when the program asked\n  GPU 0: 9.00 MiB in 3 allocations, and 7.00 MiB \
-                        besides; the device \
+        let expected = "GPU memory at step 10, when the program asked\n  GPU 0: 9.00 MiB in 3 allocations; 7.00 MiB in \
+                        use elsewhere; the device \
                         has 1.00 GiB\n  GPU 1: 0 B in 0 allocations\n  5.00 MiB in 2 allocations of steps 3 to 9: \
                         cache < forward (src/model.rs:42)\n  4.00 MiB in 1 allocation of step 0: code outside spans\n";
         assert_eq!(snapshot.to_string(), expected);

@@ -57,7 +57,7 @@ struct Place {
     location: Option<String>,
     /// The time on the host, without that of spans inside.
     host: Duration,
-    /// The time of work on GPUs that is no collective.
+    /// The time of work on GPUs that is not a collective.
     gpu: Duration,
 }
 

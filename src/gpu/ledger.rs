@@ -61,7 +61,7 @@ pub(crate) struct Holding {
 struct Used {
     now: AtomicU64,
     peak: AtomicU64,
-    /// The bytes in use from which on the thread that keeps snapshots is woken, once; 0 for never.
+    /// The bytes in use above which the thread that keeps snapshots is woken, once; 0 for never.
     alarm: AtomicU64,
 }
 
@@ -179,7 +179,7 @@ impl Ledger {
         }
     }
 
-    /// Sets the bytes in use from which on the thread that keeps snapshots is woken: memory may fill up between two of
+    /// Sets the bytes in use above which the thread that keeps snapshots is woken: memory may fill up between two of
     /// its readings.
     pub(crate) fn set_alarm(&self, device: DeviceId, bytes: u64) {
         self.used(device).alarm.store(bytes, Ordering::Relaxed);

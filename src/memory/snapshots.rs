@@ -1,4 +1,4 @@
-//! Snapshots of GPU memory that are taken by themselves: above a limit, and when an allocation fails.
+//! Snapshots of GPU memory that are taken automatically: above a limit, and when an allocation fails.
 
 use crate::{
     analysis::{MemorySnapshot, SnapshotReason},
@@ -10,7 +10,7 @@ use crate::{
 use std::{error::Error, path::PathBuf, sync::Arc};
 
 /// Settings for [`ProfilerBuilder::memory_snapshots`](crate::ProfilerBuilder::memory_snapshots): when snapshots are
-/// taken by themselves, and where they are written.
+/// taken automatically, and where they are written.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -37,12 +37,12 @@ impl MemorySnapshots {
     /// The default of [`above`](Self::above).
     pub const ABOVE: f64 = 0.9;
 
-    /// Snapshots that are taken by themselves are in the report only.
+    /// Snapshots that are taken automatically are in the report only.
     pub fn in_report() -> Self {
         Self { folder: None, above: Self::ABOVE }
     }
 
-    /// Snapshots that are taken by themselves are in the report, and also written to this folder as snapshots of
+    /// Snapshots that are taken automatically are in the report, and also written to this folder as snapshots of
     /// PyTorch: `{host}_{pid}.step_{step}.memory.pickle`.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
         Self { folder: Some(folder.into()), ..Self::in_report() }
@@ -61,14 +61,14 @@ impl MemorySnapshots {
     /// Checks that the settings make sense, and that the folder can be written.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !(self.above > 0.0 && self.above <= 1.0) {
-            return Err(format!("{} is no fraction between 0 and 1", self.above));
+            return Err(format!("{} is not a fraction between 0 and 1", self.above));
         }
         let folder = self.folder.as_deref().map_or(Ok(()), file::check);
         folder.map_err(|error| error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}")))
     }
 }
 
-/// Takes snapshots, and keeps those that were taken by themselves.
+/// Takes snapshots, and keeps those that were taken automatically.
 #[derive(Debug)]
 pub(super) struct SnapshotKeeper {
     settings: MemorySnapshots,
@@ -79,7 +79,7 @@ pub(super) struct SnapshotKeeper {
     pub(super) taken: TakenSnapshots,
 }
 
-/// The snapshots of a run that were taken by themselves.
+/// The snapshots of a run that were taken automatically.
 #[derive(Debug, Default)]
 pub(crate) struct TakenSnapshots {
     pub(crate) snapshots: Vec<MemorySnapshot>,

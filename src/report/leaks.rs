@@ -109,7 +109,7 @@ impl Report {
         self.memory.leaks()
     }
 
-    /// Returns the memory snapshots that were taken by themselves: see [`MemorySnapshots`](crate::MemorySnapshots). The
+    /// Returns the memory snapshots that were taken automatically: see [`MemorySnapshots`](crate::MemorySnapshots). The
     /// report prints them.
     pub fn memory_snapshots(&self) -> &[MemorySnapshot] {
         &self.memory.followed.snapshots

@@ -170,6 +170,6 @@ fn not_followed(fake: Fake) {
     let nothing = Profiler::builder().memory_snapshots(MemorySnapshots::in_report().above(1.5)).build();
     assert_eq!(
         nothing.unwrap_err().to_string(),
-        "invalid setting memory_snapshots: 1.5 is no fraction between 0 and 1"
+        "invalid setting memory_snapshots: 1.5 is not a fraction between 0 and 1"
     );
 }

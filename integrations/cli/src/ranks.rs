@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 /// Print which rank the others wait for, and in which span it is late
 ///
 /// Reads the traces of all ranks of a run, of kernspan or of PyTorch. Clocks need not be synchronised: a collective
-/// lasts, on each rank, from its arrival to the end that all have in common, so the last to arrive has the shortest one.
-/// What the others have more is what they waited for it. A rank is late if they wait for it for 5 % of a step. The
-/// reason is the span whose time exceeds the median of the other ranks the most.
+/// lasts, on each rank, from the rank's arrival to the common end, so the last rank to arrive has the shortest one. The
+/// difference is the time that the others wait for it. A rank is late if even the one that waits the least does so for
+/// 5 % of a step. The reason is the span whose time exceeds the median of the other ranks the most.
 ///
-/// On GPUs that several ranks share, waiting ranks leave more of the GPU to the late one, so that less is gained than
+/// If several ranks share a GPU, those that wait leave more of it to the late one, so that fixing it gains less than
 /// the others wait.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -68,7 +68,7 @@ fn section(waits: &RankWaits) -> Section {
     table.number("Last in", rows, last);
     let late: Vec<_> = waits.late().iter().map(ToString::to_string).collect();
     let warnings = waits.warnings().iter().map(|warning| format!("warning: {warning}"));
-    let none = "no rank is late: none makes all others wait for 5 % of a step".to_owned();
+    let none = "no rank is late: none keeps all others waiting for 5 % of a step".to_owned();
     let said = if late.is_empty() { vec![none] } else { late };
     let is_late = |index: &usize| waits.late().iter().any(|late| late.rank == rows[*index].rank);
     Section {

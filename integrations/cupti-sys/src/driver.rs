@@ -207,7 +207,7 @@ impl Driver {
         self.default_pool(device)?.map(|pool| self.pool_attribute(pool, Self::USED_HIGH)).transpose()
     }
 
-    /// Begins anew to look for the most bytes in use: see [`memory_pool_peak`](Self::memory_pool_peak). Does nothing
+    /// Resets the peak: see [`memory_pool_peak`](Self::memory_pool_peak). Does nothing
     /// while the device has no primary context.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use crate::{
     gpu::ledger::{Holding, Ledger},
+    heap::Uncounted,
     recording::MemoryFacts,
     trace::{DeviceId, MemoryChange},
 };
@@ -32,6 +33,7 @@ impl Followed {
     pub(super) unsafe fn enter(&self, api: u32, function: u32, data: &CallbackData) {
         // SAFETY: as above.
         if let Some(address) = unsafe { freed(api, function, data) } {
+            let _uncounted = Uncounted::begin();
             STRUCK_OUT.set(self.ledger.free(address).map(|holding| (address, holding)));
         }
     }
@@ -40,6 +42,7 @@ impl Followed {
     pub(super) fn exit(&self, (address, facts): (u64, MemoryFacts), result: u32, data: &CallbackData) {
         /// `CUDA_ERROR_OUT_OF_MEMORY`.
         const OUT_OF_MEMORY: u32 = 2;
+        let _uncounted = Uncounted::begin();
         match facts.change {
             MemoryChange::Allocate if result == 0 => self.ledger.allocate(address, facts.bytes, self.device(data)),
             MemoryChange::Allocate if result == OUT_OF_MEMORY => self.ledger.fail(facts.bytes, self.device(data)),

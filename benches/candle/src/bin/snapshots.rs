@@ -7,7 +7,7 @@
 //!
 //! Windows are short, and most steps are in none. Threads allocate alongside. A snapshot is taken in every seventh step
 //! while all of them stand still. At the end, tensors are kept until an allocation fails, and the snapshots that were
-//! taken by themselves are written to the folder.
+//! taken automatically are written to the folder.
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::{Activation, AdamW, Module, Optimizer, VarBuilder, VarMap, loss};
@@ -114,7 +114,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     for snapshot in report.memory_snapshots() {
         print!("{snapshot}");
     }
-    let last = report.memory_snapshots().last().ok_or("no snapshot was taken by itself")?.gpus()[0];
+    let last = report.memory_snapshots().last().ok_or("no snapshot was taken automatically")?.gpus()[0];
     let is_equal = (last.held, last.allocations) == counted;
     println!("the last one is {} to the count", if is_equal { "equal" } else { "NOT equal" });
     for series in report.memory_series() {
