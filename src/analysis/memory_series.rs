@@ -16,11 +16,11 @@ pub enum MemorySource {
     Heap,
     /// What is in use of the driver's pool of a GPU, from which `cuMemAllocAsync` allocates.
     Gpu(DeviceId),
-    /// What that pool has reserved on the GPU, in use or kept for reuse.
+    /// The bytes that this pool has reserved on the GPU, in use or kept for reuse.
     GpuReserved(DeviceId),
-    /// What the process has of a GPU's memory, in and outside of pools, with contexts and kernels.
+    /// The part of a GPU's memory that the process has, in and outside of pools, with contexts and kernels.
     GpuProcess(DeviceId),
-    /// What all processes together have of a GPU's memory.
+    /// The part of a GPU's memory that all processes have together.
     GpuDevice(DeviceId),
 }
 

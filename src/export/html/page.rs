@@ -12,7 +12,7 @@ use super::{
     steps::{Breakdowns, StepSeries},
     tables::{self, SpanTree},
     timeline::Timelines,
-    window::WindowCharts,
+    window::{self, WindowCharts},
 };
 use crate::{
     analysis::{Analysis, MemorySeries},
@@ -294,7 +294,9 @@ impl HtmlReport {
         if !series.is_empty() {
             section(sections, "memory-of-run", "Memory over the run", "series", |section| {
                 section.string("note", "All steps, recorded or not.");
-                section.array("charts", |array| series.iter().for_each(|series| write_memory(series, array)));
+                section.array("charts", |array| {
+                    series.iter().for_each(|series| window::write_memory_of_run(series, array));
+                });
             });
         }
         for (index, snapshot) in self.report.memory_snapshots().iter().enumerate() {
@@ -381,21 +383,4 @@ impl fmt::Display for HtmlReport {
         let json = String::from_utf8_lossy(json.as_bytes());
         HtmlDocument::new(&self.title(), &json, &self.report.width(Report::WIDTH).to_string()).fmt(f)
     }
-}
-
-/// Writes the chart of one memory. Its points are evenly spaced in time.
-fn write_memory(series: &MemorySeries, charts: &mut Array<'_>) {
-    let points = series.points();
-    charts.object(|chart| {
-        chart.string("title", &series.source().to_string());
-        let (first, last) = (points.first().map(|it| it.at), points.last().map(|it| it.at));
-        chart.number("duration", last.unwrap_or_default().since(first.unwrap_or_default()).as_nanos());
-        chart.string("unit", "memory");
-        chart.array("lines", |lines| {
-            lines.object(|line| {
-                line.string("name", "in use");
-                line.array("values", |array| points.iter().for_each(|point| array.number(point.bytes)));
-            });
-        });
-    });
 }

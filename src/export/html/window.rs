@@ -1,6 +1,8 @@
 //! Charts of one window: how busy each GPU was, and how much of its memory was in use, by the spans that allocated it.
+//! Also the chart of a memory over the whole run.
 
 use crate::{
+    analysis::MemorySeries,
     export::json::{Array, Object},
     report::{Average, MemoryPeak},
     trace::{Allocation, DeviceId, MemoryChange, Timestamp, Trace},
@@ -257,4 +259,21 @@ fn owners(trace: &Trace) -> Vec<&str> {
         });
     }
     owners.into_iter().map(|(name, _)| name).collect()
+}
+
+/// Writes the chart of one memory over the run. Its points are evenly spaced in time.
+pub(super) fn write_memory_of_run(series: &MemorySeries, charts: &mut Array<'_>) {
+    let points = series.points();
+    charts.object(|chart| {
+        chart.string("title", &series.source().to_string());
+        let (first, last) = (points.first().map(|it| it.at), points.last().map(|it| it.at));
+        chart.number("duration", last.unwrap_or_default().since(first.unwrap_or_default()).as_nanos());
+        chart.string("unit", "memory");
+        chart.array("lines", |lines| {
+            lines.object(|line| {
+                line.string("name", "in use");
+                line.array("values", |array| points.iter().for_each(|point| array.number(point.bytes)));
+            });
+        });
+    });
 }

@@ -250,6 +250,20 @@ mod tests {
         });
     }
 
+    #[test]
+    fn the_allocation_that_exceeds_the_limit_wakes_the_keeper_once() {
+        Program::run(|program| {
+            let is_woken = || matches!(program.failures.lock().unwrap().try_recv(), Ok(Wake::Alarm));
+            program.allocate(0x1000, 60, 0);
+            program.ledger.set_alarm(DeviceId::new(0), 100);
+            program.allocate(0x2000, 40, 0);
+            assert!(!is_woken(), "100 bytes do not exceed 100");
+            program.allocate(0x3000, 1, 0);
+            program.allocate(0x4000, 1, 0);
+            assert!(is_woken() && !is_woken());
+        });
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 16 }))]
         /// Double frees, unknown addresses, addresses allocated twice, sizes of nothing and of nearly everything.
