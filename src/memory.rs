@@ -1,4 +1,4 @@
-//! The memory of the process and of its GPUs in the course of the run, whether or not steps are recorded.
+//! The memory of the process, of its GPUs and of frameworks' pools in the course of the run, whether or not steps are recorded.
 //!
 //! A background thread reads it a hundred times a second at first and while a window is open, and five times a second
 //! later. The report has the whole run, traces have their window as counters, and exporters of steps have the latest
@@ -8,7 +8,7 @@ use crate::{
     analysis::{MemorySeries, MemorySource},
     gpu::GpuSource,
     heap,
-    host::Host,
+    host::{Host, pool_counter},
     thread::spawn,
     trace::{Counter, DeviceId, Timestamp},
 };
@@ -138,6 +138,7 @@ fn name(source: MemorySource) -> &'static str {
         MemorySource::Process => "memory.process",
         MemorySource::Heap => "memory.heap",
         MemorySource::Gpu(device) => GPUS.get(device.as_u32() as usize).copied().unwrap_or("memory.gpu"),
+        MemorySource::Pool(pool) | MemorySource::Reserved(pool) => pool_counter(source, pool),
     }
 }
 
@@ -209,10 +210,17 @@ impl Reader {
         let host = [(MemorySource::Process, process), (MemorySource::Heap, heap)];
         let host = host.into_iter().filter_map(|(source, bytes)| Some((source, bytes?)));
         let gpu = |&(device, used, _): &(DeviceId, u64, u64)| (MemorySource::Gpu(device), used);
-        let bytes = host.chain(gpus.iter().map(gpu)).collect();
+        let pools = self.host.read_pools();
+        let of_pools = pools
+            .iter()
+            .flat_map(|&(pool, it)| [(MemorySource::Pool(pool), it.used), (MemorySource::Reserved(pool), it.reserved)]);
+        let bytes = host.chain(gpus.iter().map(gpu)).chain(of_pools).collect();
         let limit = |source| match source {
             MemorySource::Process | MemorySource::Heap => ProcessMemory::limit(),
             MemorySource::Gpu(id) => gpus.iter().find(|(device, ..)| *device == id).map(|&(_, _, size)| size),
+            MemorySource::Pool(id) | MemorySource::Reserved(id) => {
+                pools.iter().find(|(pool, _)| *pool == id).and_then(|(_, it)| it.limit)
+            }
         };
         self.history.add(self.host.steps(), Reading { at, bytes }, limit, is_point)
     }

@@ -15,16 +15,48 @@ pub enum MemorySource {
     Heap,
     /// What is in use of the driver's pool of a GPU, from which `cuMemAllocAsync` allocates.
     Gpu(DeviceId),
+    /// What a framework's own pool has given to tensors.
+    Pool(MemoryPool),
+    /// What a framework's own pool has taken from the device, whether or not it is in use.
+    Reserved(MemoryPool),
+}
+
+/// The memory pool of a framework on one of its devices: see [`HandOver::follow_pool`].
+///
+/// `Display` writes the name of its counters without their ending, such as `memory.burn0`.
+///
+/// [`HandOver::follow_pool`]: crate::framework::HandOver::follow_pool
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct MemoryPool {
+    /// The name of the framework, in lower case: `burn`.
+    pub framework: &'static str,
+    /// The number of the device. On CUDA it is that of the GPU.
+    pub device: DeviceId,
+}
+
+impl MemoryPool {
+    /// Names the pool of a framework on a device.
+    pub fn new(framework: &'static str, device: u32) -> Self {
+        Self { framework, device: DeviceId::new(device) }
+    }
+}
+
+impl fmt::Display for MemoryPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory.{}{}", self.framework, self.device)
+    }
 }
 
 impl MemorySource {
     /// The growth over a run that may have other causes than a leak: an allocator that keeps freed memory, lists of
-    /// figures for each step. The pool of a GPU has nothing of either.
+    /// figures for each step. What is in use of a pool has nothing of either.
     fn insignificant(self) -> u64 {
         match self {
-            Self::Process => 16 << 20,
+            Self::Process | Self::Reserved(_) => 16 << 20,
             Self::Heap => 512 << 10,
-            Self::Gpu(_) => 64 << 10,
+            Self::Gpu(_) | Self::Pool(_) => 64 << 10,
         }
     }
 }
@@ -35,6 +67,10 @@ impl fmt::Display for MemorySource {
             Self::Process => f.write_str("process memory"),
             Self::Heap => f.write_str("the heap"),
             Self::Gpu(device) => write!(f, "GPU {device} memory"),
+            Self::Pool(MemoryPool { framework, device }) => write!(f, "{framework} memory on device {device}"),
+            Self::Reserved(MemoryPool { framework, device }) => {
+                write!(f, "memory reserved by {framework} on device {device}")
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Memory that grows from step to step, and the spans that keep it.
 
 use crate::{
-    analysis::{KeptMemory, MemoryGrowth, MemorySeries, MemorySource, kept_memory},
+    analysis::{KeptMemory, MemoryGrowth, MemorySeries, MemorySource, kept_memory, kept_pages},
     trace::Trace,
     units,
 };
@@ -77,10 +77,15 @@ impl fmt::Display for LeakOwner {
 #[derive(Debug, Default)]
 pub(super) struct MemoryOfRun {
     pub(super) series: Vec<MemorySeries>,
-    kept: FxHashMap<(MemorySource, Vec<String>), KeptMemory>,
+    kept: KeptByPath,
+    /// What frameworks' pools have taken from the driver and kept.
+    kept_pages: KeptByPath,
     /// The number of steps in which allocations were watched.
     steps: u64,
 }
+
+/// Memory that was kept in the windows so far, by where it is and the path of its span.
+type KeptByPath = FxHashMap<(MemorySource, Vec<String>), KeptMemory>;
 
 impl MemoryOfRun {
     /// The most paths that are kept apart, so that a run of many windows stays bounded.
@@ -94,14 +99,16 @@ impl MemoryOfRun {
     pub(super) fn add(&mut self, trace: &Trace) {
         let (kept, steps) = kept_memory(trace);
         self.steps += steps;
-        for new in kept {
-            let key = (new.source, new.path.clone());
-            if let Some(known) = self.kept.get_mut(&key) {
-                known.bytes = known.bytes.saturating_add(new.bytes);
-                known.allocations += new.allocations;
-                known.steps += new.steps;
-            } else if self.kept.len() < Self::PATHS {
-                self.kept.insert(key, new);
+        for (all, new) in [(&mut self.kept, kept), (&mut self.kept_pages, kept_pages(trace).0)] {
+            for new in new {
+                let key = (new.source, new.path.clone());
+                if let Some(known) = all.get_mut(&key) {
+                    known.bytes = known.bytes.saturating_add(new.bytes);
+                    known.allocations += new.allocations;
+                    known.steps += new.steps;
+                } else if all.len() < Self::PATHS {
+                    all.insert(key, new);
+                }
             }
         }
     }
@@ -109,22 +116,47 @@ impl MemoryOfRun {
     pub(super) fn leaks(&self) -> Vec<Leak> {
         let growths: Vec<_> =
             self.series.iter().filter_map(|series| Some((series.source(), series.growth()?))).collect();
-        let heap_grows = growths.iter().any(|(source, _)| *source == MemorySource::Heap);
-        // A heap that grows makes the process grow.
-        let growths = growths.into_iter().filter(|(source, _)| !(heap_grows && *source == MemorySource::Process));
-        growths.map(|(source, growth)| Leak { source, growth, owners: self.owners(source, &growth) }).collect()
+        let grows = |cause: MemorySource| growths.iter().any(|(source, _)| *source == cause);
+        // A heap that grows makes the process grow, and a pool whose tensors grow takes more from the driver.
+        let is_consequence = |source: MemorySource| match source {
+            MemorySource::Process => grows(MemorySource::Heap),
+            MemorySource::Reserved(pool) => grows(MemorySource::Pool(pool)),
+            MemorySource::Gpu(id) => growths.iter().any(|(source, _)| match source {
+                MemorySource::Pool(pool) | MemorySource::Reserved(pool) => pool.device == id,
+                _ => false,
+            }),
+            _ => false,
+        };
+        let causes = growths.iter().filter(|(source, _)| !is_consequence(*source));
+        let leak = |&(source, mut growth): &(MemorySource, MemoryGrowth)| {
+            // A pool has no size of its own, but the GPU that it is on has.
+            if let MemorySource::Pool(pool) | MemorySource::Reserved(pool) = source {
+                let gpu = growths.iter().find(|(source, _)| *source == MemorySource::Gpu(pool.device));
+                growth.full_in = growth.full_in.or(gpu.and_then(|(_, growth)| growth.full_in));
+            }
+            Leak { source, growth, owners: self.owners(source, &growth) }
+        };
+        causes.map(leak).collect()
     }
 
     fn owners(&self, source: MemorySource, growth: &MemoryGrowth) -> Vec<LeakOwner> {
-        // What the process keeps can be told only of its heap.
-        let source = if source == MemorySource::Process { MemorySource::Heap } else { source };
+        let (kept, source) = match source {
+            // What the process keeps can be told only of its heap.
+            MemorySource::Process => (&self.kept, MemorySource::Heap),
+            MemorySource::Pool(pool) => (&self.kept, MemorySource::Gpu(pool.device)),
+            // The pool holds what it has taken, whether or not tensors do.
+            MemorySource::Reserved(pool) => (&self.kept_pages, MemorySource::Gpu(pool.device)),
+            // Below a framework's pool, the driver knows only pages.
+            MemorySource::Gpu(_) if self.kept_pages.keys().any(|(it, _)| *it == source) => (&self.kept_pages, source),
+            MemorySource::Gpu(_) | MemorySource::Heap => (&self.kept, source),
+        };
         let steps = self.steps.max(1) as f64;
         let often = if source == MemorySource::Heap { Self::OFTEN / 2.0 } else { Self::OFTEN };
         let is_owner = |kept: &&KeptMemory| {
             let often = kept.steps as f64 >= often * steps;
             kept.source == source && often && kept.bytes as f64 / steps >= Self::WORTH * growth.bytes_per_step
         };
-        let mut kept: Vec<_> = self.kept.values().filter(is_owner).collect();
+        let mut kept: Vec<_> = kept.values().filter(is_owner).collect();
         kept.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
         let owner = |kept: &KeptMemory| LeakOwner {
             path: kept.path.clone(),
@@ -133,5 +165,44 @@ impl MemoryOfRun {
             allocations_per_step: kept.allocations as f64 / steps,
         };
         kept.into_iter().map(owner).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MemoryOfRun;
+    use crate::{
+        analysis::{MemoryPool, MemorySeries, MemorySource},
+        trace::{DeviceId, Timestamp},
+    };
+
+    const MIB: u64 = 1 << 20;
+
+    /// Returns the leaks of 200 steps in which each of these grows by so many bytes a step.
+    fn leaks(growing: &[(MemorySource, u64)]) -> Vec<(MemorySource, Option<u64>)> {
+        let series = |&(source, bytes): &(MemorySource, u64)| {
+            let limit = matches!(source, MemorySource::Gpu(_)).then_some(1000 * MIB);
+            let mut series = MemorySeries::new(source, limit);
+            for step in 0..200 {
+                series.push(step, Timestamp::default(), 100 * MIB + step * bytes);
+            }
+            series
+        };
+        let run = MemoryOfRun { series: growing.iter().map(series).collect(), ..MemoryOfRun::default() };
+        run.leaks().into_iter().map(|leak| (leak.source, leak.growth.full_in)).collect()
+    }
+
+    #[test]
+    fn a_leak_is_reported_where_it_begins() {
+        let (pool, gpu) = (MemoryPool::new("burn", 0), MemorySource::Gpu(DeviceId::new(0)));
+        let (used, reserved) = (MemorySource::Pool(pool), MemorySource::Reserved(pool));
+        // The size of the GPU is that of the pool, too.
+        let full_in = Some(1000 - 299);
+        assert_eq!(leaks(&[(gpu, MIB), (used, MIB), (reserved, MIB)]), [(used, full_in)]);
+        assert_eq!(leaks(&[(gpu, MIB), (used, 0), (reserved, MIB)]), [(reserved, full_in)]);
+        assert_eq!(leaks(&[(gpu, MIB), (used, 0), (reserved, 0)]), [(gpu, full_in)]);
+        let other = MemorySource::Gpu(DeviceId::new(1));
+        assert_eq!(leaks(&[(other, MIB), (used, MIB)]), [(other, full_in), (used, None)]);
+        assert_eq!(leaks(&[(gpu, 0), (used, 0), (reserved, 100)]), []);
     }
 }

@@ -55,6 +55,8 @@ mod operation;
 mod optimizer;
 #[cfg(feature = "cubecl")]
 mod origin_forwarder;
+#[cfg(feature = "cubecl")]
+mod pool;
 #[cfg(feature = "optim")]
 mod profiled;
 #[cfg(feature = "cubecl")]
