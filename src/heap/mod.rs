@@ -16,6 +16,7 @@ use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
     hint::black_box,
+    marker::PhantomData,
     sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
 };
 
@@ -233,6 +234,8 @@ pub(crate) fn live_bytes() -> i64 {
 #[derive(Debug)]
 pub struct Uncounted {
     is_paused: bool,
+    /// It belongs to its thread.
+    not_send: PhantomData<*const ()>,
 }
 
 impl Uncounted {
@@ -248,7 +251,7 @@ impl Uncounted {
         if is_paused {
             pause();
         }
-        Self { is_paused }
+        Self { is_paused, not_send: PhantomData }
     }
 }
 
