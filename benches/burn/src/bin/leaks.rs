@@ -20,7 +20,7 @@ use burn::{
     tensor::{Device, Distribution, Tensor, activation::gelu},
 };
 use kernspan::{Activity, Allocator, Profiler, Schedule, analysis::MemoryPoint};
-use kernspan_burn::{Profiled, attach, backward};
+use kernspan_burn::attach;
 use std::{
     env,
     error::Error,
@@ -65,7 +65,7 @@ impl Scales {
 /// A model, its optimizer, and what the model remembers.
 struct Training {
     model: Option<Scales>,
-    optimizer: Profiled<ModuleOptimizer>,
+    optimizer: ModuleOptimizer,
     memory: Vec<Tensor<2>>,
 }
 
@@ -75,8 +75,8 @@ impl Training {
         let model = self.model.take().expect("a model");
         let output = model.forward(Tensor::from_inner(batch), leaks.then_some(&mut self.memory));
         let loss = output.powf_scalar(2.0).mean();
-        let gradients = GradientsParams::from_grads(backward(&loss), &model);
-        self.model = Some(self.optimizer.step(1e-3, model, gradients));
+        let gradients = info_span!("backward").in_scope(|| GradientsParams::from_grads(loss.backward(), &model));
+        self.model = Some(info_span!("optimizer").in_scope(|| self.optimizer.step(1e-3, model, gradients)));
         let _: f32 = loss.into_scalar();
     }
 }
@@ -91,7 +91,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = Device::default();
     let mut training = Training {
         model: Some(Scales::new(&device.clone().autodiff())),
-        optimizer: Profiled::new(AdamWConfig::new().init()),
+        optimizer: AdamWConfig::new().init(),
         memory: Vec::new(),
     };
     // The first steps compile kernels, each of which takes as long as many steps.
