@@ -1,4 +1,4 @@
-//! The memory of the process and of its GPUs in the course of the run, whether or not steps are recorded.
+//! The memory of the process, of its GPUs and of frameworks' pools in the course of the run, whether or not steps are recorded.
 //!
 //! A background thread reads it a hundred times a second at first and while a window is open, and five times a second
 //! later. The report has the whole run, traces have their window as counters, and exporters of steps have the latest
@@ -204,6 +204,8 @@ fn name(source: MemorySource) -> &'static str {
         MemorySource::GpuReserved(device) => format!("memory.gpu{device}.reserved"),
         MemorySource::GpuProcess(device) => format!("memory.gpu{device}.process"),
         MemorySource::GpuDevice(device) => format!("memory.gpu{device}.device"),
+        MemorySource::Pool(pool) => format!("memory.{pool}.used"),
+        MemorySource::PoolReserved(pool) => format!("memory.{pool}.reserved"),
     };
     let name = Box::leak(name.into_boxed_str());
     names.push((source, name));
@@ -214,6 +216,8 @@ impl MemoryThread {
     /// The time between two readings at first and while a window is open, and the longest time.
     const OFTEN: Duration = Duration::from_millis(10);
     const SELDOM: Duration = Duration::from_millis(200);
+    /// The golden ratio, as a part of 2^32. Its multiples are spread evenly.
+    const GOLDEN: u32 = 0x9e37_79b9;
 
     /// Starts the thread.
     pub(crate) fn start(parts: MemoryParts) -> io::Result<Self> {
@@ -225,12 +229,13 @@ impl MemoryThread {
         let shares = (None, Vec::new());
         let mut reader = Reader { host, gpu, shares, keeper, process, before, history: Arc::clone(&history) };
         let run = move || {
-            // The time between two points of the series.
+            // The mean time between two points of the series.
             let mut apart = Self::OFTEN;
             let mut last_point: Option<Timestamp> = None;
+            let mut spread = 0_u32;
             loop {
                 let now = Timestamp::now();
-                let is_point = last_point.is_none_or(|last| now.since(last) >= apart);
+                let is_point = last_point.is_none_or(|last| now.since(last) >= apart / 2);
                 if is_point {
                     last_point = Some(now);
                 }
@@ -238,6 +243,10 @@ impl MemoryThread {
                     apart *= 2;
                 }
                 let pause = if reader.host.is_recording() { Self::OFTEN } else { apart.min(Self::SELDOM) };
+                // From half as long to half as long again. A step has the same course each time: readings that keep pace
+                // with steps would slide through it, and what a step uses for a moment would look like growth.
+                spread = spread.wrapping_add(Self::GOLDEN);
+                let pause = pause / 2 + pause.mul_f64(f64::from(spread) / f64::from(u32::MAX));
                 match wakes.recv_timeout(pause) {
                     Ok(Wake::Failed(snapshot)) => reader.keep(*snapshot),
                     Ok(Wake::Alarm) | Err(RecvTimeoutError::Timeout) => {}
@@ -287,10 +296,16 @@ impl Reader {
                 (MemorySource::GpuDevice(device), gpu.shares.map(|shares| shares.all)),
             ]
         });
-        let bytes = host.into_iter().chain(gpu).filter_map(|(source, bytes)| Some((source, bytes?))).collect();
-        let limit = |source: MemorySource| match source.device() {
-            None => ProcessMemory::limit(),
-            Some(id) => gpus.iter().find(|gpu| gpu.device == id).map(|gpu| gpu.size),
+        let pools = self.host.read_pools();
+        let of_pools = pools.iter().flat_map(|(pool, it)| {
+            [(MemorySource::Pool(*pool), Some(it.used)), (MemorySource::PoolReserved(*pool), Some(it.reserved))]
+        });
+        let all = host.into_iter().chain(gpu).chain(of_pools);
+        let bytes = all.filter_map(|(source, bytes)| Some((source, bytes?))).collect();
+        let limit = |source: MemorySource| match (source.pool(), source.device()) {
+            (Some(id), _) => pools.iter().find(|(pool, _)| *pool == id).and_then(|(_, it)| it.limit),
+            (None, Some(id)) => gpus.iter().find(|gpu| gpu.device == id).map(|gpu| gpu.size),
+            (None, None) => ProcessMemory::limit(),
         };
         self.history.add(self.host.steps(), Reading { at, bytes }, limit, is_point)
     }

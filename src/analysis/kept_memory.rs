@@ -1,7 +1,7 @@
 //! Memory that outlives the step it was allocated in, by span.
 
 use super::memory_series::MemorySource;
-use crate::trace::{DeviceId, MemoryChange, Span, Timestamp, Trace};
+use crate::trace::{Allocation, Attribution, DeviceId, MemoryChange, Span, Timestamp, Trace};
 use rustc_hash::FxHashMap;
 
 /// Memory that spans of one path allocated, and that was still in use a step later.
@@ -40,13 +40,24 @@ struct Lifetime<'a> {
 /// the spans that allocated it; largest first. Also returns the number of these steps.
 ///
 /// A batch that is loaded ahead is freed a step later. So what is left are caches and leaks, and whatever the first
-/// step allocates for good.
+/// step allocates for good. Where a framework reports its tensors, [`MemorySource::Gpu`] has the tensors; what its pool
+/// has taken from the driver and kept is returned by [`kept_pages`].
 pub fn kept_memory(trace: &Trace) -> (Vec<KeptMemory>, u64) {
+    kept(trace, gpu_lifetimes(trace.allocations()).into_iter().chain(heap_lifetimes(trace)))
+}
+
+/// Returns the [pages](Trace::pages) that a framework's pool has taken from the driver and kept, as [`kept_memory`]
+/// returns what tensors keep. Their source is [`MemorySource::Gpu`], too.
+pub fn kept_pages(trace: &Trace) -> (Vec<KeptMemory>, u64) {
+    kept(trace, gpu_lifetimes(trace.pages()))
+}
+
+fn kept<'a>(trace: &'a Trace, lifetimes: impl IntoIterator<Item = Lifetime<'a>>) -> (Vec<KeptMemory>, u64) {
     let steps: Vec<_> = trace.steps().iter().filter(|step| !step.cut().any()).collect();
     let watched = steps.len().saturating_sub(1);
     let mut kept: FxHashMap<(MemorySource, Vec<String>), (KeptMemory, usize)> = FxHashMap::default();
     let mut lines: FxHashMap<(Vec<String>, &str), u64> = FxHashMap::default();
-    for lifetime in gpu_lifetimes(trace).into_iter().chain(heap_lifetimes(trace)) {
+    for lifetime in lifetimes {
         let Some(step) = steps.partition_point(|step| step.start() <= lifetime.at).checked_sub(1) else { continue };
         let is_inside = lifetime.at < steps[step].end();
         if step >= watched || !is_inside || lifetime.freed.is_some_and(|freed| freed <= steps[step + 1].end()) {
@@ -89,10 +100,13 @@ pub fn kept_memory(trace: &Trace) -> (Vec<KeptMemory>, u64) {
 }
 
 /// Returns the allocations on GPUs, in chronological order. A free that belongs to none is of memory from before.
-fn gpu_lifetimes(trace: &Trace) -> Vec<Lifetime<'_>> {
+///
+/// They count from when the program requested them: a framework that queues work may allocate in a later step, or even
+/// what was requested before the window, which belongs to none of its steps.
+fn gpu_lifetimes<'a>(allocations: impl Iterator<Item = Allocation<'a>>) -> Vec<Lifetime<'a>> {
     let mut live: FxHashMap<(DeviceId, u64), usize> = FxHashMap::default();
-    let mut lifetimes: Vec<Lifetime<'_>> = Vec::new();
-    for allocation in trace.allocations() {
+    let mut lifetimes: Vec<Lifetime<'a>> = Vec::new();
+    for allocation in allocations.filter(|allocation| allocation.attribution() != Attribution::Before) {
         let key = (allocation.device(), allocation.address());
         let before = match allocation.change() {
             MemoryChange::Allocate => {
@@ -101,7 +115,7 @@ fn gpu_lifetimes(trace: &Trace) -> Vec<Lifetime<'_>> {
                     span: allocation.span(),
                     line: None,
                     bytes: allocation.bytes().unwrap_or(0),
-                    at: allocation.at(),
+                    at: allocation.requested(),
                     freed: None,
                 });
                 // If the address was in use already, its free was not seen.
@@ -110,7 +124,7 @@ fn gpu_lifetimes(trace: &Trace) -> Vec<Lifetime<'_>> {
             MemoryChange::Free => live.remove(&key),
         };
         if let Some(before) = before {
-            lifetimes[before].freed = Some(allocation.at());
+            lifetimes[before].freed = Some(allocation.requested());
         }
     }
     lifetimes

@@ -10,7 +10,8 @@ use std::fmt;
 /// It is derived from the span that allocated the memory, and from how long it was in use. Spans tell the backward pass
 /// and the optimizer by their names: those of PyTorch, `kernspan-candle` and `kernspan-burn`, or your own `backward`
 /// and `optimizer`. Everything else counts as the forward pass. So the category is an inference, not a measurement. Of
-/// a framework that allocates pages and divides them itself, as Burn does, it is the category of the page.
+/// a framework that allocates pages, divides them itself and does not report its tensors, it is the category of the
+/// page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
@@ -102,7 +103,7 @@ impl<'a> Phases<'a> {
         let marked = trace.spans().filter_map(|span| Some((span.start(), marks.marked_by(span)?)));
         let allocated = trace.allocations().filter(|it| it.change() == MemoryChange::Allocate);
         // A thread that loads data does so during any phase, and tells nothing about it.
-        let allocating = allocated.filter_map(|it| it.span().map(|span| (it.at(), span)));
+        let allocating = allocated.filter_map(|it| it.span().map(|span| (it.requested(), span)));
         let allocating =
             allocating.filter(|(_, span)| !is_input(*span)).map(|(at, span)| (at, marks.phase(Some(span))));
         let mut starts: Vec<_> = allocating.chain(marked).collect();
@@ -135,16 +136,17 @@ impl<'a> Phases<'a> {
             return MemoryCategory::Inputs;
         }
         let phase = self.marks.phase(Some(span));
-        let start = self.index_at(allocated.at(), Some(phase));
+        let start = self.index_at(allocated.requested(), Some(phase));
         if phase == Phase::Forward && self.is_uploaded_to(allocated) {
             return MemoryCategory::Inputs;
         }
         let freed_in = freed.and_then(Allocation::span).map(|span| self.marks.phase(Some(span)));
+        let end = freed.map(Allocation::requested).or(end);
         let last = end.map(|end| self.index_at(end, freed_in));
         let is_within = last == Some(start) && freed_in.is_none_or(|freed_in| freed_in == phase);
         match phase {
             Phase::Forward if is_within => MemoryCategory::Temporaries,
-            Phase::Forward if end.is_none() && self.is_kept(allocated.at()) => MemoryCategory::Parameters,
+            Phase::Forward if end.is_none() && self.is_kept(allocated.requested()) => MemoryCategory::Parameters,
             Phase::Forward => MemoryCategory::Activations,
             Phase::Backward if is_within => MemoryCategory::Temporaries,
             Phase::Backward => {
@@ -155,7 +157,7 @@ impl<'a> Phases<'a> {
                 if is_gradient { MemoryCategory::Gradients } else { MemoryCategory::Temporaries }
             }
             Phase::Optimizer => {
-                let is_temporary = match (end, self.step_at(allocated.at())) {
+                let is_temporary = match (end, self.step_at(allocated.requested())) {
                     (None, _) => false,
                     (Some(end), Some(step)) => end <= self.trace.steps()[step].end(),
                     (Some(_), None) => is_within,

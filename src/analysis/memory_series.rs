@@ -22,25 +22,55 @@ pub enum MemorySource {
     GpuProcess(DeviceId),
     /// The part of a GPU's memory that all processes have together.
     GpuDevice(DeviceId),
+    /// What a framework's own pool has given to tensors.
+    Pool(MemoryPool),
+    /// What a framework's own pool has taken from the device, whether or not it is in use.
+    PoolReserved(MemoryPool),
+}
+
+/// The memory pool of a framework on one of its devices: see [`HandOver::follow_pool`].
+///
+/// `Display` writes both, such as `burn0`; its counters are `memory.burn0.used` and `memory.burn0.reserved`.
+///
+/// [`HandOver::follow_pool`]: crate::framework::HandOver::follow_pool
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct MemoryPool {
+    /// The name of the framework, in lower case: `burn`.
+    pub framework: &'static str,
+    /// The number of the device. On CUDA it is that of the GPU.
+    pub device: DeviceId,
+}
+
+impl MemoryPool {
+    /// Names the pool of a framework on a device.
+    pub fn new(framework: &'static str, device: u32) -> Self {
+        Self { framework, device: DeviceId::new(device) }
+    }
+}
+
+impl fmt::Display for MemoryPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.framework, self.device)
+    }
 }
 
 impl MemorySource {
-    /// Returns the GPU; `None` for memory of the host.
+    /// Returns the GPU, or the framework's device; `None` for memory of the host.
     pub fn device(self) -> Option<DeviceId> {
         match self {
             Self::Process | Self::Heap => None,
             Self::Gpu(id) | Self::GpuReserved(id) | Self::GpuProcess(id) | Self::GpuDevice(id) => Some(id),
+            Self::Pool(pool) | Self::PoolReserved(pool) => Some(pool.device),
         }
     }
 
-    /// The growth over a run that may have other causes than a leak: an allocator that keeps freed memory, lists of
-    /// figures for each step. The pool of a GPU has nothing of either.
-    fn insignificant(self) -> u64 {
+    /// Returns the framework's pool, if it is one.
+    pub fn pool(self) -> Option<MemoryPool> {
         match self {
-            Self::Process => 16 << 20,
-            Self::Heap => 512 << 10,
-            Self::Gpu(_) => 64 << 10,
-            Self::GpuReserved(_) | Self::GpuProcess(_) | Self::GpuDevice(_) => 16 << 20,
+            Self::Pool(pool) | Self::PoolReserved(pool) => Some(pool),
+            _ => None,
         }
     }
 }
@@ -54,6 +84,10 @@ impl fmt::Display for MemorySource {
             Self::GpuReserved(device) => write!(f, "reserved memory of GPU {device}"),
             Self::GpuProcess(device) => write!(f, "process memory on GPU {device}"),
             Self::GpuDevice(device) => write!(f, "memory of all processes on GPU {device}"),
+            Self::Pool(MemoryPool { framework, device }) => write!(f, "{framework} memory on device {device}"),
+            Self::PoolReserved(MemoryPool { framework, device }) => {
+                write!(f, "memory reserved by {framework} on device {device}")
+            }
         }
     }
 }
@@ -89,34 +123,9 @@ pub(crate) struct FollowedMemory {
     pub(crate) snapshots: Vec<MemorySnapshot>,
 }
 
-/// The steady growth of a memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct MemoryGrowth {
-    /// The bytes by which each step adds to it.
-    pub bytes_per_step: f64,
-    /// The step from which on it has grown like this.
-    pub first_step: u64,
-    /// The bytes that it has grown by since.
-    pub bytes: u64,
-    /// In how many more steps the memory is full, if its size is known.
-    pub full_in: Option<u64>,
-}
-
 impl MemorySeries {
     /// The number of points at which every other one is dropped.
     const CAPACITY: usize = 512;
-    /// The fewest points and steps that show a trend: below, caches still fill, and allocators still grow.
-    const ENOUGH: (usize, u64) = (16, 40);
-    /// A growth is steady if each quarter of the run adds at least this part of the mean: a cache that is full, or a
-    /// single jump, adds nothing in some of them.
-    const STEADY: f64 = 0.4;
-    /// The number of parts that a run is looked at in, and how many must be higher than the one before: steps may be
-    /// longer than the time between two points, so that one part need not show the lowest use.
-    const PARTS: usize = 8;
-    const RISING: usize = 6;
-
     /// Creates an empty series of a memory of this size, if known.
     pub(crate) fn new(source: MemorySource, limit: Option<u64>) -> Self {
         Self { source, limit, peak: 0, points: Vec::new() }
@@ -161,151 +170,22 @@ impl MemorySeries {
     pub fn points(&self) -> &[MemoryPoint] {
         &self.points
     }
-
-    /// Returns how the memory grows, if it does so steadily: not only while the first quarter of the run fills caches,
-    /// not by a jump, and not up to a level at which it stays. A growth that began later must have lasted for the
-    /// second half of the run.
-    pub fn growth(&self) -> Option<MemoryGrowth> {
-        let (quarter, half) = (self.points.len() / 4, self.points.len() / 2);
-        // In a shorter part, what a step uses for a moment looks more like growth. Eight numbers without a trend rise
-        // all the time once in 40,000 times.
-        self.growth_of(&self.points[quarter..], Self::RISING)
-            .or_else(|| self.growth_of(&self.points[half..], Self::PARTS - 1))
-    }
-
-    /// Returns how the memory grows in the last part of the run, if at least so many parts of it are higher than the
-    /// one before.
-    fn growth_of(&self, points: &[MemoryPoint], enough_rising: usize) -> Option<MemoryGrowth> {
-        let (first, last) = (points.first()?, points.last()?);
-        let (enough_points, enough_steps) = Self::ENOUGH;
-        if points.len() < enough_points || last.step - first.step < enough_steps {
-            return None;
-        }
-        // A step uses more and less memory in its course. What it keeps shows at the lowest of several moments.
-        let lowest: Vec<&MemoryPoint> = points
-            .chunks_exact(points.len() / Self::PARTS)
-            .take(Self::PARTS)
-            .filter_map(|part| part.iter().min_by_key(|point| point.bytes))
-            .collect();
-        let half = Self::PARTS / 2;
-        let pairs = lowest.iter().zip(&lowest[half..]).filter(|(from, to)| to.step > from.step);
-        let slopes = pairs.map(|(from, to)| (to.bytes as f64 - from.bytes as f64) / (to.step - from.step) as f64);
-        let slope = median(slopes.collect())?;
-        let growth = lowest[Self::PARTS - 1].bytes as f64 - lowest[0].bytes as f64;
-        let quarters: Vec<f64> = lowest.chunks(2).map(|pair| pair[0].bytes.min(pair[1].bytes) as f64).collect();
-        let is_steady = quarters.windows(2).all(|pair| pair[1] - pair[0] >= Self::STEADY * growth / 4.0);
-        let rising = lowest.windows(2).filter(|pair| pair[1].bytes > pair[0].bytes).count();
-        if !is_steady || rising < enough_rising || growth < self.source.insignificant() as f64 {
-            return None;
-        }
-        // From the end back to where most points are off the line: a step uses more and less memory in its course.
-        let levels = points.iter().map(|point| point.bytes as f64 - slope * point.step as f64).collect();
-        let level = median(levels)?;
-        let off = |point: &MemoryPoint| (point.bytes as f64 - slope * point.step as f64 - level).abs();
-        let usual = median(points.iter().map(off).collect())?;
-        let is_off = |point: &MemoryPoint| off(point) > (0.1 * growth).max(3.0 * usual);
-        let mut off_line = 0;
-        let back = self.points.iter().rev().enumerate().take_while(|(count, point)| {
-            off_line += usize::from(is_off(point));
-            off_line <= 2 + count / 4
-        });
-        let on_line = back.map(|(_, point)| point).filter(|point| !is_off(point));
-        let first_step = on_line.last().unwrap_or(first).step;
-        let free = self.limit.map(|limit| limit.saturating_sub(last.bytes));
-        Some(MemoryGrowth {
-            bytes_per_step: slope,
-            first_step,
-            bytes: (slope * (last.step - first_step) as f64) as u64,
-            full_in: free.map(|free| (free as f64 / slope) as u64),
-        })
-    }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }
 
 #[cfg(test)]
 mod tests {
     use super::{MemorySeries, MemorySource};
-    use crate::trace::{DeviceId, Timestamp};
-
-    const MIB: u64 = 1 << 20;
-
-    fn series(source: MemorySource, steps: u64, bytes: impl Fn(u64) -> u64) -> MemorySeries {
-        let mut series = MemorySeries::new(source, Some(1000 * MIB));
-        let mut stride = 1;
-        for step in 0..steps {
-            if step % stride == 0 && !series.push(step, Timestamp::default(), bytes(step)) {
-                stride *= 2;
-            }
-        }
-        series
-    }
-
-    fn gpu(steps: u64, bytes: impl Fn(u64) -> u64) -> MemorySeries {
-        series(MemorySource::Gpu(DeviceId::default()), steps, bytes)
-    }
-
-    /// Numbers from 0 to 99 that follow no pattern.
-    fn noise(step: u64) -> u64 {
-        (step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 100
-    }
-
-    #[test]
-    fn a_leak_is_found_with_its_rate_and_beginning() {
-        let growth = gpu(200, |step| 100 * MIB + step * MIB).growth().unwrap();
-        assert_eq!((growth.bytes_per_step, growth.first_step, growth.bytes), (MIB as f64, 0, 199 * MIB));
-        assert_eq!(growth.full_in, Some(1000 - 299));
-        // Within 200 steps, under steps that take much more for a while.
-        let busy = gpu(200, |step| 100 * MIB + step * 100_000 + if step % 7 == 0 { 50 * MIB } else { 0 });
-        let growth = busy.growth().unwrap();
-        assert!((90_000.0..110_000.0).contains(&growth.bytes_per_step), "{growth:?}");
-        // It begins in the middle of the run.
-        for began in [300, 600, 900] {
-            let growth = gpu(2_000, |step| 100 * MIB + step.saturating_sub(began) * MIB / 10).growth().unwrap();
-            assert!((began - 200..began + 200).contains(&growth.first_step), "{began}: {growth:?}");
-            assert!((growth.bytes_per_step / MIB as f64 - 0.1).abs() < 0.01, "{began}: {growth:?}");
-        }
-    }
-
-    #[test]
-    fn what_does_not_leak_is_not_called_a_leak() {
-        assert!(gpu(10_000, |_| 100 * MIB).growth().is_none());
-        assert!(gpu(10_000, |step| 100 * MIB + noise(step) * MIB).growth().is_none(), "noise");
-        assert!(gpu(10_000, |step| 100 * MIB + step.min(6_000) * 1000).growth().is_none(), "a cache that is full");
-        assert!(gpu(10_000, |step| if step < 5_000 { 100 * MIB } else { 500 * MIB }).growth().is_none(), "a jump");
-        assert!(gpu(10_000, |step| 100 * MIB + step % 1_000 * MIB / 10).growth().is_none(), "a sawtooth");
-        assert!(gpu(10_000, |step| 500 * MIB - step).growth().is_none(), "it shrinks");
-        assert!(gpu(30, |step| step * MIB).growth().is_none(), "too few steps");
-        // Some kilobytes over the whole run are nothing for a heap.
-        assert!(series(MemorySource::Heap, 10_000, |step| 100 * MIB + step * 16).growth().is_none());
-        assert!(series(MemorySource::Process, 10_000, |step| 100 * MIB + step * 1_000).growth().is_none());
-    }
-
-    /// A step uses up to 6 MiB in its course, and is looked at at any moment of it.
-    #[test]
-    fn the_course_of_a_step_neither_hides_a_leak_nor_looks_like_one() {
-        const RUNS: u64 = 300;
-        let found = |leak: u64| {
-            let run = |seed: u64| {
-                let mut series = MemorySeries::new(MemorySource::Gpu(DeviceId::default()), None);
-                for point in 0..75 {
-                    let (step, in_step) = (point * 200 / 75, noise(seed * 1_000 + point) * 6 * MIB / 100);
-                    series.push(step, Timestamp::default(), 3 * MIB + step * leak + in_step);
-                }
-                series.growth().is_some()
-            };
-            (0..RUNS).filter(|&seed| run(seed)).count()
-        };
-        assert!(found(0) <= 1, "{} false alarms", found(0));
-        assert!(found(64 << 10) >= 280, "{} of {RUNS} found", found(64 << 10));
-    }
+    use crate::trace::Timestamp;
 
     #[test]
     fn a_long_run_takes_as_many_points_as_a_short_one() {
-        let series = gpu(1_000_000, |step| step);
+        let mut series = MemorySeries::new(MemorySource::Heap, None);
+        let mut stride = 1;
+        for step in 0..1_000_000 {
+            if step % stride == 0 && !series.push(step, Timestamp::default(), step) {
+                stride *= 2;
+            }
+        }
         assert!((256..512).contains(&series.points().len()), "{}", series.points().len());
         assert!(series.peak() > 990_000);
     }

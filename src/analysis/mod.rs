@@ -51,6 +51,7 @@ mod kept_memory;
 mod kinds;
 mod launches;
 mod memory_category;
+mod memory_growth;
 mod memory_series;
 mod memory_snapshot;
 mod memory_timeline;
@@ -73,10 +74,11 @@ pub use self::{
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     gpu_usage::{GpuUsage, StepGpu, Verdict},
     heap_lines::{HeapLine, heap_lines},
-    kept_memory::{KeptMemory, kept_memory},
+    kept_memory::{KeptMemory, kept_memory, kept_pages},
     launches::{Launch, launches},
     memory_category::MemoryCategory,
-    memory_series::{MemoryGrowth, MemoryPoint, MemorySeries, MemorySource},
+    memory_growth::MemoryGrowth,
+    memory_series::{MemoryPoint, MemoryPool, MemorySeries, MemorySource},
     memory_snapshot::{HeldAllocation, MemoryFrame, MemoryHolder, MemorySnapshot, SnapshotGpu, SnapshotReason},
     memory_timeline::{MemoryBlock, MemoryLifetimes, MemoryTimeline, MemoryUse},
     rank_waits::{LateCause, LateRank, RankProfile, RankWait, RankWaits},

@@ -9,11 +9,11 @@ use crate::{
     gallop_search::GallopSearch,
     recording::{GpuRecording, Origin, OverheadRecord, Pool, WaitRecord, WorkRecord},
     trace::{
-        ApiCallId, Attribution, DeviceId, MemoryChange, Overhead, Step, StepId, ThreadId, Timestamp, Trace, WaitData,
-        WorkData,
+        AllocationData, ApiCallId, Attribution, DeviceId, MemoryChange, Overhead, Step, StepId, ThreadId, Timestamp,
+        Trace, WaitData, WorkData,
     },
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::HashMap;
 
 /// The origins of calls, allocations and operations; `None` for those that a thread made on its own behalf.
@@ -175,22 +175,43 @@ fn overhead(record: OverheadRecord) -> Overhead {
     Overhead { name, thread: thread.map(|thread| ThreadId::new(thread.into())), start, end }
 }
 
-/// Fills in the device of each allocation, the size of each free, and how much memory was in use after it.
-fn count_memory(trace: &mut Trace, contexts: &FxHashMap<u32, u32>, mut pools: HashMap<u32, Pool>) {
+/// Fills in the device of each allocation, the size of each free, and how much memory was in use after it. Moves the
+/// driver's allocations on devices whose tensors a framework reports to the pages.
+fn count_memory(trace: &mut Trace, contexts: &FxHashMap<u32, u32>, pools: HashMap<u32, Pool>) {
     trace.allocations.sort_by_key(|allocation| allocation.at);
-    let mut sizes: FxHashMap<(u32, u64), u64> = FxHashMap::default();
-    for allocation in &mut trace.allocations {
-        let device = contexts.get(&allocation.context).copied().unwrap_or(0);
-        allocation.device = DeviceId::new(device);
-        let Pool { used, reserved } = pools.entry(device).or_default();
+    for allocation in trace.allocations.iter_mut().filter(|allocation| !allocation.by_framework) {
+        allocation.device = DeviceId::new(contexts.get(&allocation.context).copied().unwrap_or(0));
+    }
+    let reported = trace.allocations.iter().filter(|allocation| allocation.by_framework);
+    let reported: FxHashSet<_> = reported.map(|allocation| allocation.device).collect();
+    let is_page = |allocation: &AllocationData| !allocation.by_framework && reported.contains(&allocation.device);
+    let mut pools: FxHashMap<_, _> = pools.into_iter().map(|(device, pool)| (DeviceId::new(device), pool)).collect();
+    if !reported.is_empty() {
+        (trace.pages, trace.allocations) = std::mem::take(&mut trace.allocations).into_iter().partition(is_page);
+        count(&mut trace.pages, &mut pools.clone());
+    }
+    for device in reported {
+        let (used, reserved) = trace.pools.get(&device).copied().unwrap_or_default();
+        pools.insert(device, Pool { used, reserved });
+    }
+    count(&mut trace.allocations, &mut pools);
+}
+
+/// Fills in the size of each free, and how much memory was in use after each change.
+fn count(allocations: &mut [AllocationData], pools: &mut FxHashMap<DeviceId, Pool>) {
+    let mut sizes: FxHashMap<(DeviceId, u64), u64> = FxHashMap::default();
+    for allocation in allocations {
+        let Pool { used, reserved } = pools.entry(allocation.device).or_default();
         match allocation.change {
             MemoryChange::Allocate => {
                 let bytes = allocation.bytes.unwrap_or(0);
-                sizes.insert((device, allocation.address), bytes);
+                sizes.insert((allocation.device, allocation.address), bytes);
                 *used = used.saturating_add(bytes);
             }
             MemoryChange::Free => {
-                allocation.bytes = sizes.remove(&(device, allocation.address));
+                let size = sizes.remove(&(allocation.device, allocation.address));
+                // A framework knows the size of what it allocated before the window.
+                allocation.bytes = size.or(allocation.bytes.filter(|_| allocation.by_framework));
                 *used = used.saturating_sub(allocation.bytes.unwrap_or(0));
             }
         }

@@ -166,6 +166,9 @@ impl<'a> Threads<'a> {
                 self.trace.allocations.push(allocation);
                 self.origins.allocations.push(state.adopted);
             }
+            Record::Pool { device, used, reserved } => {
+                self.trace.pools.insert(DeviceId::new(device), (used, reserved));
+            }
             Record::Operation { at, operation } if self.is_inside(at) => {
                 let call = self.operation_call(at, operation, state);
                 self.trace.operation_calls.push(call);
@@ -276,17 +279,18 @@ impl<'a> Threads<'a> {
     }
 
     fn allocation(&self, call: MemoryCall, state: &ThreadState) -> AllocationData {
-        let MemoryFacts { bytes, context, change, pooled } = call.facts();
+        let MemoryFacts { bytes, context, change, pooled, by_framework } = call.facts();
         let span = state.innermost();
         AllocationData {
             at: self.timeline.at(call.at),
             context: context.into(),
-            // Filled in when the GPU's records say which device the context belongs to.
-            device: DeviceId::default(),
+            // That of the driver's changes is filled in when the GPU's records say which the context belongs to.
+            device: if by_framework { DeviceId::new(context.into()) } else { DeviceId::default() },
             address: call.address,
-            bytes: (change == MemoryChange::Allocate).then_some(bytes),
+            bytes: (change == MemoryChange::Allocate || by_framework).then_some(bytes),
             change,
             pooled,
+            by_framework,
             in_use: 0,
             reserved: 0,
             track: state.track,

@@ -17,6 +17,7 @@ use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
     hint::black_box,
+    marker::PhantomData,
     sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
 };
 
@@ -220,17 +221,31 @@ pub(crate) fn live_bytes() -> i64 {
     LIVE.iter().map(|part| part.0.load(Ordering::Relaxed)).sum()
 }
 
-/// A guard for the profiler's own code: what this thread allocates and frees meanwhile is not counted.
+/// A guard for the profiler's own code: what this thread allocates and frees meanwhile is not counted as the program's
+/// heap.
 ///
-/// Spans pay for it in any case, so it costs a few instructions while no profiler counts.
+/// Memory that is allocated under a guard must be freed under one, too. Spans pay for it in any case, so it costs a few
+/// instructions while no profiler counts.
+///
+/// ```
+/// use kernspan::framework::Uncounted;
+///
+/// let _uncounted = Uncounted::begin();
+/// let bookkeeping = vec![0; 100];
+/// # drop(bookkeeping);
+/// ```
+#[must_use = "the heap is counted again when this is dropped"]
 #[derive(Debug)]
-pub(crate) struct Uncounted {
+pub struct Uncounted {
     is_paused: bool,
+    /// It belongs to its thread.
+    not_send: PhantomData<*const ()>,
 }
 
 impl Uncounted {
+    /// Begins not to count.
     #[inline]
-    pub(crate) fn begin() -> Self {
+    pub fn begin() -> Self {
         Self::begin_if(is_counting())
     }
 
@@ -240,7 +255,7 @@ impl Uncounted {
         if is_paused {
             pause();
         }
-        Self { is_paused }
+        Self { is_paused, not_send: PhantomData }
     }
 }
 

@@ -3,9 +3,16 @@
 use super::{
     Host,
     call_attributor::{CallAttributor, DeviceWork},
+    memory_pools::{FollowedPool, PoolUse},
     watcher::{Watch, Watcher},
 };
-use crate::{clock::Ticks, recording::Origin, thread::this_thread, trace::Operation};
+use crate::{
+    analysis::MemoryPool,
+    clock::Ticks,
+    recording::{MemoryCall, MemoryFacts, Origin, Record},
+    thread::this_thread,
+    trace::{MemoryChange, Operation},
+};
 use std::{fmt, sync::Arc};
 
 /// A handle that attributes GPU work to the span that requested it when another thread launches the work.
@@ -77,7 +84,94 @@ impl HandOver {
     /// create each operation only once.
     #[inline]
     pub fn operation(&self, operation: &Arc<Operation>) {
-        self.host.write_operation(operation);
+        self.host.write_reported(|at| Record::Operation { at, operation: Arc::clone(operation) });
+    }
+
+    /// Records that a framework gave memory of its own pool to a tensor. Like a launch, it belongs to the origin that
+    /// the thread has adopted.
+    ///
+    /// `address` is any number that stands for the memory until it is freed. The allocations that the driver makes on
+    /// a device whose tensors are reported are pages, which the framework divides: the trace has them apart, as
+    /// [`Trace::pages`](crate::Trace::pages).
+    ///
+    /// ```
+    /// use kernspan::{Collected, Profiler, framework::PoolUse};
+    /// use tracing_subscriber::prelude::*;
+    ///
+    /// let collected = Collected::new();
+    /// let (layer, profiler) = Profiler::builder().export(collected.clone()).build()?;
+    /// let hand_over = profiler.hand_over();
+    /// tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+    ///     let _span = tracing::info_span!("forward").entered();
+    ///     hand_over.pool(0, PoolUse { used: 1_000, reserved: 4_096, limit: None });
+    ///     hand_over.allocated(0, 7, 500);
+    ///     hand_over.freed(0, 7, 500);
+    /// });
+    /// profiler.finish()?;
+    ///
+    /// let trace = collected.only();
+    /// let in_use: Vec<_> = trace.allocations().map(|change| change.in_use()).collect();
+    /// assert_eq!(in_use, [1_500, 1_000]);
+    /// assert!(trace.allocations().all(|change| change.span().is_some_and(|span| span.name() == "forward")));
+    /// # Ok::<(), kernspan::Error>(())
+    /// ```
+    pub fn allocated(&self, device: u32, address: u64, bytes: u64) {
+        self.write_memory(device, address, bytes, MemoryChange::Allocate);
+    }
+
+    /// Records that the memory of a tensor has gone back to the framework's pool: see [`allocated`](Self::allocated).
+    ///
+    /// The number of bytes counts if the memory was allocated before the window.
+    pub fn freed(&self, device: u32, address: u64, bytes: u64) {
+        self.write_memory(device, address, bytes, MemoryChange::Free);
+    }
+
+    fn write_memory(&self, device: u32, address: u64, bytes: u64, change: MemoryChange) {
+        let context = u16::try_from(device).unwrap_or(u16::MAX);
+        let facts = MemoryFacts { bytes, context, change, pooled: true, by_framework: true };
+        self.host.write_reported(|at| Record::Memory(MemoryCall::new(at, address, facts)));
+    }
+
+    /// Records the memory of a framework's pool before the first [`allocated`](Self::allocated) of a window. From
+    /// there on, [`Allocation::in_use`](crate::trace::Allocation::in_use) counts.
+    pub fn pool(&self, device: u32, pool: PoolUse) {
+        let PoolUse { used, reserved, .. } = pool;
+        self.host.write_reported(|_| Record::Pool { device, used, reserved });
+    }
+
+    /// Follows the memory of a framework's pool over the whole run, whether or not steps are recorded.
+    ///
+    /// A framework takes memory from the device in pages and divides them, so that the driver knows only the pages.
+    /// `read` is called on the thread that also reads the memory of the process and of GPUs, from a hundred times a
+    /// second at first and in windows down to five times a second. It should not wait: the other readings wait for it.
+    /// If it returns `None` or panics, there is no reading. Nothing is read unless the profiler records memory or the
+    /// heap.
+    ///
+    /// Traces and summaries of steps get the counters `memory.burn0.used` and `memory.burn0.reserved`, by the name of
+    /// the framework and the number of the device, and the report judges whether they grow.
+    ///
+    /// ```
+    /// use kernspan::{Activity, Profiler, analysis::{MemoryPool, MemorySource}, framework::PoolUse};
+    ///
+    /// let (layer, profiler) = Profiler::builder().activities([Activity::Host, Activity::Memory]).build()?;
+    /// # drop(layer);
+    /// let pool = MemoryPool::new("mine", 0);
+    /// let read = || Some(PoolUse { used: 1_000, reserved: 4_096, limit: None });
+    /// let followed = profiler.hand_over().follow_pool(pool, read);
+    /// # std::thread::sleep(std::time::Duration::from_millis(50));
+    /// // Train.
+    /// let report = profiler.finish()?;
+    /// drop(followed);
+    /// let series = report.memory_series().iter().find(|series| series.source() == MemorySource::PoolReserved(pool));
+    /// assert_eq!(series.unwrap().peak(), 4_096);
+    /// # Ok::<(), kernspan::Error>(())
+    /// ```
+    pub fn follow_pool(
+        &self,
+        pool: MemoryPool,
+        read: impl Fn() -> Option<PoolUse> + Send + Sync + 'static,
+    ) -> FollowedPool {
+        FollowedPool::new(Arc::clone(&self.host), pool, Arc::new(read))
     }
 
     /// Attributes this thread's launches to its own spans again.

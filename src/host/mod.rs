@@ -14,6 +14,7 @@ mod lane;
 mod lanes;
 mod layer;
 mod live;
+mod memory_pools;
 mod none_layer;
 mod otel_contexts;
 mod reached_spans;
@@ -28,6 +29,7 @@ pub use self::{
     call_attributor::DeviceWork,
     hand_over::HandOver,
     layer::ProfilerLayer,
+    memory_pools::{FollowedPool, PoolUse},
     watcher::{Watch, Watcher},
 };
 pub(crate) use self::{control::Control, counters::Counters, lane::LaneReader, layer::StepOn, stack::OpenSpans};
@@ -37,21 +39,22 @@ use self::{
     lane::{Lane, Resolve, Sources},
     lanes::Lanes,
     live::Live,
+    memory_pools::MemoryPools,
     otel_contexts::OtelContexts,
     span_lookup::SpanLookup,
     watcher::Watchers,
 };
 use crate::{
-    analysis::MemoryFrame,
+    analysis::{MemoryFrame, MemoryPool},
     clock::{Clock, Ticks},
     hint::DisabledSpans,
     recording::{DeviceCall, MemoryCall, Origin, Record, RegistryId},
-    trace::{Losses, Operation, convention},
+    trace::{Losses, convention},
 };
 use std::{
     borrow::Cow,
     sync::{
-        Arc, MutexGuard,
+        MutexGuard,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -65,6 +68,8 @@ pub(crate) struct Host {
     lookup: SpanLookup,
     contexts: OtelContexts,
     watchers: Watchers,
+    /// The memory pools of frameworks.
+    pools: MemoryPools,
     /// The counters of the current step, if an exporter takes every step.
     counters: Option<Counters>,
     /// The number of windows that the collector has passed on.
@@ -86,6 +91,7 @@ impl Host {
             lookup: SpanLookup::default(),
             contexts: OtelContexts::default(),
             watchers: Watchers::default(),
+            pools: MemoryPools::default(),
             counters: counters.then(Counters::new),
             collected: AtomicU32::new(0),
             late: AtomicU64::new(0),
@@ -116,6 +122,11 @@ impl Host {
     #[inline]
     pub(crate) fn set_steps(&self, steps: u64) {
         self.steps.store(steps, Ordering::Relaxed);
+    }
+
+    /// Reads the memory pools of frameworks.
+    pub(crate) fn read_pools(&self) -> Vec<(MemoryPool, PoolUse)> {
+        self.pools.read()
     }
 
     /// Whether a window is open.
@@ -299,12 +310,12 @@ impl Host {
         }
     }
 
-    /// Writes that this thread was asked for an operation.
+    /// Writes what a framework reports on this thread: an operation, or memory of its tensors.
     #[inline]
-    fn write_operation(&self, operation: &Arc<Operation>) {
+    fn write_reported(&self, record: impl FnOnce(Ticks) -> Record) {
         let control = self.control();
         if control.is_recording() {
-            self.lanes.with_or_count(control, |lane| lane.write_operation(control, operation, &self.sources()));
+            self.lanes.with_or_count(control, |lane| lane.write_reported(control, record, &self.sources()));
         }
     }
 

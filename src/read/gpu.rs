@@ -233,6 +233,7 @@ impl GpuEvents {
             bytes: is_known.then_some(delta.unsigned_abs()),
             change: if is_freed { MemoryChange::Free } else { MemoryChange::Allocate },
             pooled: event.arg("pooled").bool() == Some(true),
+            by_framework: event.arg("by framework").bool() == Some(true),
             in_use: total("Total Allocated"),
             reserved: total("Total Reserved"),
             track,

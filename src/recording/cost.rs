@@ -53,6 +53,7 @@ impl Record {
                 let owned = if is_owned { operation.bytes() + 8 * ALLOCATION + 2 * MAP_ENTRY } else { 0 };
                 size_of::<(OperationCallData, Option<Origin>)>() + 4 * size_of::<u64>() + owned
             }
+            Self::Pool { .. } => MAP_ENTRY,
             Self::Fields(_) | Self::Join { .. } | Self::Joined | Self::Exit { .. } | Self::Adopt(_) => 0,
         }
     }

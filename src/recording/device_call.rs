@@ -60,23 +60,29 @@ pub(crate) struct MemoryCall {
 /// The facts that [`MemoryCall`] packs into one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryFacts {
-    /// The number of bytes allocated; 0 for a free.
+    /// The number of bytes allocated; 0 for a free by the driver.
     pub(crate) bytes: u64,
+    /// The context; the device if a framework reported the change.
     pub(crate) context: u16,
     pub(crate) change: MemoryChange,
     pub(crate) pooled: bool,
+    /// Whether a framework reported the change, and not the driver.
+    pub(crate) by_framework: bool,
 }
 
 impl MemoryCall {
     const FREE: u64 = 1 << 63;
     const POOLED: u64 = 1 << 62;
+    const BY_FRAMEWORK: u64 = 1 << 61;
     const CONTEXT: u64 = (1 << 14) - 1;
-    const BYTES: u64 = (1 << 48) - 1;
+    const BYTES: u64 = (1 << 47) - 1;
 
     pub(crate) fn new(at: Ticks, address: u64, facts: MemoryFacts) -> Self {
-        let MemoryFacts { bytes, context, change, pooled } = facts;
+        let MemoryFacts { bytes, context, change, pooled, by_framework } = facts;
         let flag = |set, flag| if set { flag } else { 0 };
-        let flags = flag(change == MemoryChange::Free, Self::FREE) | flag(pooled, Self::POOLED);
+        let flags = flag(change == MemoryChange::Free, Self::FREE)
+            | flag(pooled, Self::POOLED)
+            | flag(by_framework, Self::BY_FRAMEWORK);
         let context = (u64::from(context) & Self::CONTEXT) << Self::BYTES.count_ones();
         Self { at, address, packed: flags | context | bytes.min(Self::BYTES) }
     }
@@ -88,6 +94,7 @@ impl MemoryCall {
             context: (self.packed >> Self::BYTES.count_ones() & Self::CONTEXT) as u16,
             change: if free { MemoryChange::Free } else { MemoryChange::Allocate },
             pooled: self.packed & Self::POOLED != 0,
+            by_framework: self.packed & Self::BY_FRAMEWORK != 0,
         }
     }
 }

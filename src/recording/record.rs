@@ -58,8 +58,10 @@ pub(crate) enum Record {
     Backtrace(Box<Backtrace>),
     /// A call to a device's API returned.
     Call(DeviceCall),
-    /// A call changed a device's memory.
+    /// A call changed a device's memory, or a framework reported a change in the memory of its tensors.
     Memory(MemoryCall),
+    /// The memory of a framework's pool before its first change in this window.
+    Pool { device: u32, used: u64, reserved: u64 },
     /// The heap that the thread used since the last record of this kind, or since it joined the window, in the
     /// innermost span that is open.
     Heap(HeapUse),

@@ -282,6 +282,8 @@ pub(super) struct AllocationMessage {
     pooled: bool,
     #[prost(message, optional, tag = "7")]
     owner: Option<OwnerMessage>,
+    #[prost(bool, tag = "8")]
+    by_framework: bool,
 }
 
 impl AllocationMessage {
@@ -293,6 +295,7 @@ impl AllocationMessage {
             bytes: allocation.bytes,
             free: allocation.change == MemoryChange::Free,
             pooled: allocation.pooled,
+            by_framework: allocation.by_framework,
             owner: OwnerMessage::of(allocation.span, allocation.attribution),
         }
     }
@@ -309,6 +312,7 @@ impl AllocationMessage {
             bytes: self.bytes,
             change: if self.free { MemoryChange::Free } else { MemoryChange::Allocate },
             pooled: self.pooled,
+            by_framework: self.by_framework,
             in_use: 0,
             reserved: 0,
             track,

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     correlate::join_gpu,
     recording::{GpuRecording, Pool, RawRecords},
-    trace::{Batches, Gpu, Metadata, SpanId, Timestamp, Trace},
+    trace::{Batches, DeviceId, Gpu, Metadata, SpanId, Timestamp, Trace},
 };
 use prost::{Message, bytes::Bytes};
 use std::{
@@ -69,6 +69,11 @@ pub(super) struct Window {
     /// The uses of operations, each an [`OperationCallMessage`]. They are decoded one by one, too.
     #[prost(bytes = "bytes", repeated, tag = "20")]
     operation_calls: Vec<Bytes>,
+    /// The bytes that frameworks' pools had in use, and those they had reserved, by device.
+    #[prost(map = "uint32, uint64", tag = "21")]
+    pools_in_use: HashMap<u32, u64>,
+    #[prost(map = "uint32, uint64", tag = "22")]
+    pools_reserved: HashMap<u32, u64>,
 }
 
 impl Window {
@@ -93,13 +98,20 @@ impl Window {
             steps: trace.steps.iter().map(|step| StepMessage::of(trace, step)).collect(),
             spans: (0..trace.spans.len()).map(|index| SpanMessage::of(trace, SpanId::new(index))).collect(),
             calls: calls.map(|call| call.encode_to_vec().into()).collect(),
-            allocations: trace.allocations.iter().map(|change| AllocationMessage::of(trace, change)).collect(),
+            allocations: trace
+                .allocations
+                .iter()
+                .chain(&trace.pages)
+                .map(|change| AllocationMessage::of(trace, change))
+                .collect(),
             in_use: pools.iter().map(|(device, pool)| (*device, pool.used)).collect(),
             reserved: pools.iter().map(|(device, pool)| (*device, pool.reserved)).collect(),
             names: raw.names.clone(),
             records: raw.bytes.clone().into(),
             operations: trace.operations.iter().map(|operation| OperationMessage::of(operation)).collect(),
             operation_calls: operation_calls.map(|call| call.encode_to_vec().into()).collect(),
+            pools_in_use: trace.pools.iter().map(|(device, (used, _))| (device.as_u32(), *used)).collect(),
+            pools_reserved: trace.pools.iter().map(|(device, (_, reserved))| (device.as_u32(), *reserved)).collect(),
         }
     }
 
@@ -120,6 +132,9 @@ impl Window {
         };
         self.move_threads_to(&mut trace)?;
         self.move_calls_to(&mut trace)?;
+        let reserved = |device: &u32| self.pools_reserved.get(device).copied().unwrap_or(0);
+        let pool = |(device, used): (&u32, &u64)| (DeviceId::new(*device), (*used, reserved(device)));
+        trace.pools = self.pools_in_use.iter().map(pool).collect();
         let recording = self.into_gpu_recording(&trace);
         let requested = trace.api_calls.iter().map(|call| call.start).collect();
         join_gpu(&mut trace, recording, requested);

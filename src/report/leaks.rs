@@ -4,7 +4,7 @@ use super::Report;
 use crate::{
     analysis::{
         FollowedMemory, HeapLine, KeptMemory, MemoryGrowth, MemorySeries, MemorySnapshot, MemorySource, heap_lines,
-        kept_memory, sort_heap_lines,
+        kept_memory, kept_pages, sort_heap_lines,
     },
     trace::Trace,
     units,
@@ -47,9 +47,22 @@ pub struct LeakOwner {
     pub allocations_per_step: f64,
 }
 
-impl Leak {
+impl LeakOwner {
     /// The number of owners that are printed.
     const PRINTED: usize = 3;
+
+    /// Writes the first owners, after a word for what they did, as the end of a sentence.
+    pub(super) fn write(owners: &[Self], did: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, owner) in owners.iter().take(Self::PRINTED).enumerate() {
+            if index == 0 {
+                write!(f, "; {did}: ")?;
+            } else {
+                f.write_str(", ")?;
+            }
+            write!(f, "{} a step by {owner}", units::bytes(owner.bytes_per_step as u64))?;
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Display for Leak {
@@ -61,11 +74,7 @@ impl fmt::Display for Leak {
         if let Some(steps) = growth.full_in {
             write!(f, "; full in about {steps} steps at this rate")?;
         }
-        for (index, owner) in owners.iter().take(Self::PRINTED).enumerate() {
-            f.write_str(if index == 0 { "; allocated and kept: " } else { ", " })?;
-            write!(f, "{} a step by {owner}", units::bytes(owner.bytes_per_step as u64))?;
-        }
-        Ok(())
+        LeakOwner::write(owners, "allocated and kept", f)
     }
 }
 
@@ -84,7 +93,9 @@ impl fmt::Display for LeakOwner {
 #[derive(Debug, Default)]
 pub(super) struct MemoryOfRun {
     pub(super) followed: FollowedMemory,
-    kept: FxHashMap<(MemorySource, Vec<String>), KeptMemory>,
+    kept: KeptByPath,
+    /// The pages that frameworks' pools have taken from the driver and kept.
+    kept_pages: KeptByPath,
     /// What lines of the program allocated.
     lines: FxHashMap<String, HeapLine>,
     /// The number of steps in which allocations were watched.
@@ -116,6 +127,9 @@ impl Report {
     }
 }
 
+/// Memory that was kept in the windows so far, by where it is and the path of its span.
+type KeptByPath = FxHashMap<(MemorySource, Vec<String>), KeptMemory>;
+
 impl MemoryOfRun {
     /// The most paths that are kept apart, so that a run of many windows stays bounded.
     const PATHS: usize = 10_000;
@@ -135,15 +149,17 @@ impl MemoryOfRun {
         }
         let (kept, steps) = kept_memory(trace);
         self.steps += steps;
-        for new in kept {
-            let key = (new.source, new.path.clone());
-            if let Some(known) = self.kept.get_mut(&key) {
-                known.bytes = known.bytes.saturating_add(new.bytes);
-                known.allocations += new.allocations;
-                known.steps += new.steps;
-                known.line = new.line.or_else(|| known.line.take());
-            } else if self.kept.len() < Self::PATHS {
-                self.kept.insert(key, new);
+        for (all, new) in [(&mut self.kept, kept), (&mut self.kept_pages, kept_pages(trace).0)] {
+            for new in new {
+                let key = (new.source, new.path.clone());
+                if let Some(known) = all.get_mut(&key) {
+                    known.bytes = known.bytes.saturating_add(new.bytes);
+                    known.allocations += new.allocations;
+                    known.steps += new.steps;
+                    known.line = new.line.or_else(|| known.line.take());
+                } else if all.len() < Self::PATHS {
+                    all.insert(key, new);
+                }
             }
         }
     }
@@ -161,34 +177,54 @@ impl MemoryOfRun {
     pub(super) fn leaks(&self) -> Vec<Leak> {
         let growths: Vec<_> =
             self.followed.series.iter().filter_map(|series| Some((series.source(), series.growth()?))).collect();
+        let follows = |is: &dyn Fn(MemorySource) -> bool| self.followed.series.iter().any(|series| is(series.source()));
+        let grows = |is: &dyn Fn(MemorySource) -> bool| growths.iter().any(|(source, _)| is(*source));
         let is_cause = |source: MemorySource| match source {
-            // A heap that grows makes the process grow.
-            MemorySource::Process => growths.iter().all(|(source, _)| *source != MemorySource::Heap),
-            // What a pool has in use says more than the pool as a whole.
+            // A heap that grows makes the process grow, and a pool whose tensors grow takes more from the driver.
+            MemorySource::Process => !grows(&|of| of == MemorySource::Heap),
+            MemorySource::PoolReserved(pool) => !grows(&|of| of == MemorySource::Pool(pool)),
+            MemorySource::Gpu(id) => !grows(&|of| of.pool().is_some_and(|pool| pool.device == id)),
+            // The use of a pool says more than the memory of the process as a whole.
             MemorySource::GpuProcess(id) => {
-                self.followed.series.iter().all(|series| series.source() != MemorySource::Gpu(id))
+                !follows(&|of| of == MemorySource::Gpu(id) || of.pool().is_some_and(|pool| pool.device == id))
             }
             MemorySource::GpuReserved(_) | MemorySource::GpuDevice(_) => false,
-            MemorySource::Heap | MemorySource::Gpu(_) => true,
+            MemorySource::Heap | MemorySource::Pool(_) => true,
         };
-        let leak = |&(source, growth): &_| Leak { source, growth, owners: self.owners(source, &growth) };
+        let leak = |&(source, mut growth): &(MemorySource, MemoryGrowth)| {
+            // A framework's pool has no size of its own, but the GPU that it is on has.
+            if let Some(pool) = source.pool() {
+                let gpu = growths.iter().filter(|(source, _)| source.device() == Some(pool.device));
+                growth.full_in = growth.full_in.or(gpu.filter_map(|(_, growth)| growth.full_in).min());
+            }
+            Leak { source, growth, owners: self.owners(source, growth.bytes_per_step) }
+        };
         growths.iter().filter(|(source, _)| is_cause(*source)).map(leak).collect()
     }
 
-    fn owners(&self, source: MemorySource, growth: &MemoryGrowth) -> Vec<LeakOwner> {
-        // What the process keeps can be told only of its heap, and on a GPU only of its allocations.
-        let source = match source {
-            MemorySource::Process => MemorySource::Heap,
-            MemorySource::GpuProcess(device) => MemorySource::Gpu(device),
-            source => source,
+    /// Returns the spans that keep memory, most bytes first, if they explain this growth in each step.
+    pub(super) fn owners(&self, source: MemorySource, growth: f64) -> Vec<LeakOwner> {
+        let is_paged = |device| self.kept_pages.keys().any(|(it, _)| *it == MemorySource::Gpu(device));
+        let (kept, source) = match source {
+            // The heap is all of the process that can be told apart, and on a GPU its allocations.
+            MemorySource::Process | MemorySource::Heap => (&self.kept, MemorySource::Heap),
+            MemorySource::Pool(pool) => (&self.kept, MemorySource::Gpu(pool.device)),
+            // The pool holds what it has taken, whether or not tensors do.
+            MemorySource::PoolReserved(pool) => (&self.kept_pages, MemorySource::Gpu(pool.device)),
+            // Below a framework's pool, the driver knows only pages.
+            source => match source.device() {
+                Some(id) if is_paged(id) => (&self.kept_pages, MemorySource::Gpu(id)),
+                Some(id) => (&self.kept, MemorySource::Gpu(id)),
+                None => (&self.kept, source),
+            },
         };
         let steps = self.steps.max(1) as f64;
         let often = if source == MemorySource::Heap { Self::OFTEN / 2.0 } else { Self::OFTEN };
         let is_owner = |kept: &&KeptMemory| {
             let often = kept.steps as f64 >= often * steps;
-            kept.source == source && often && kept.bytes as f64 / steps >= Self::WORTH * growth.bytes_per_step
+            kept.source == source && often && kept.bytes as f64 / steps >= Self::WORTH * growth
         };
-        let mut kept: Vec<_> = self.kept.values().filter(is_owner).collect();
+        let mut kept: Vec<_> = kept.values().filter(is_owner).collect();
         kept.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
         let owner = |kept: &KeptMemory| LeakOwner {
             path: kept.path.clone(),
@@ -198,5 +234,45 @@ impl MemoryOfRun {
             allocations_per_step: kept.allocations as f64 / steps,
         };
         kept.into_iter().map(owner).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MemoryOfRun;
+    use crate::{
+        analysis::{FollowedMemory, MemoryPool, MemorySeries, MemorySource},
+        trace::{DeviceId, Timestamp},
+    };
+
+    const MIB: u64 = 1 << 20;
+
+    /// Returns the leaks of 200 steps in which each of these grows by so many bytes a step.
+    fn leaks(growing: &[(MemorySource, u64)]) -> Vec<(MemorySource, Option<u64>)> {
+        let series = |&(source, bytes): &(MemorySource, u64)| {
+            let limit = matches!(source, MemorySource::Gpu(_)).then_some(1000 * MIB);
+            let mut series = MemorySeries::new(source, limit);
+            for step in 0..200 {
+                series.push(step, Timestamp::default(), 100 * MIB + step * bytes);
+            }
+            series
+        };
+        let followed = FollowedMemory { series: growing.iter().map(series).collect(), ..FollowedMemory::default() };
+        let run = MemoryOfRun { followed, ..MemoryOfRun::default() };
+        run.leaks().into_iter().map(|leak| (leak.source, leak.growth.full_in)).collect()
+    }
+
+    #[test]
+    fn a_leak_is_reported_where_it_begins() {
+        let (pool, gpu) = (MemoryPool::new("burn", 0), MemorySource::Gpu(DeviceId::new(0)));
+        let (used, reserved) = (MemorySource::Pool(pool), MemorySource::PoolReserved(pool));
+        // The size of the GPU is that of the pool, too.
+        let full_in = Some(1000 - 299);
+        assert_eq!(leaks(&[(gpu, MIB), (used, MIB), (reserved, MIB)]), [(used, full_in)]);
+        assert_eq!(leaks(&[(gpu, MIB), (used, 0), (reserved, MIB)]), [(reserved, full_in)]);
+        assert_eq!(leaks(&[(gpu, MIB), (used, 0), (reserved, 0)]), [(gpu, full_in)]);
+        let other = MemorySource::Gpu(DeviceId::new(1));
+        assert_eq!(leaks(&[(other, MIB), (used, MIB)]), [(other, full_in), (used, None)]);
+        assert_eq!(leaks(&[(gpu, 0), (used, 0), (reserved, 100)]), []);
     }
 }

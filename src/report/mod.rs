@@ -45,6 +45,7 @@ mod durations;
 mod findings;
 mod gpu;
 mod heap_lines;
+mod idle_pools;
 mod kernels;
 #[cfg(feature = "read")]
 mod key_averages;
@@ -73,6 +74,7 @@ pub use self::{
     findings::Findings,
     gpu::{DeviceUsage, GpuSteps},
     heap_lines::HeapLines,
+    idle_pools::IdlePool,
     kernels::{KernelAverage, Kernels},
     leaks::{Leak, LeakOwner},
     memory_peaks::{MemoryOwner, MemoryPeak, MemoryPeaks},

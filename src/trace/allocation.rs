@@ -12,6 +12,7 @@ pub(crate) struct AllocationData {
     pub(crate) bytes: Option<u64>,
     pub(crate) change: MemoryChange,
     pub(crate) pooled: bool,
+    pub(crate) by_framework: bool,
     /// Bytes in use on the device after the change.
     pub(crate) in_use: u64,
     /// Bytes that the device's pool has reserved, if known.
@@ -30,6 +31,20 @@ pub enum MemoryChange {
     Free,
 }
 
+impl Trace {
+    /// Allocations and frees of GPU memory, in chronological order: those of tensors where a framework reports them,
+    /// as Burn does, and elsewhere those of the driver.
+    pub fn allocations(&self) -> impl ExactSizeIterator<Item = Allocation<'_>> {
+        self.allocations.iter().map(|data| Allocation::new(self, data))
+    }
+
+    /// Allocations and frees by the driver on devices whose [`allocations`](Self::allocations) a framework reports, in
+    /// chronological order: the pages that the framework divides. Files do not have them, except recorded windows.
+    pub fn pages(&self) -> impl ExactSizeIterator<Item = Allocation<'_>> {
+        self.pages.iter().map(|data| Allocation::new(self, data))
+    }
+}
+
 /// A change of a device's memory: an allocation or a free.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocation<'a> {
@@ -38,7 +53,7 @@ pub struct Allocation<'a> {
 }
 
 impl<'a> Allocation<'a> {
-    pub(super) fn new(trace: &'a Trace, data: &'a AllocationData) -> Self {
+    fn new(trace: &'a Trace, data: &'a AllocationData) -> Self {
         Self { trace, data }
     }
 
@@ -47,17 +62,23 @@ impl<'a> Allocation<'a> {
         self.data.at
     }
 
+    /// When the program requested it, at the latest: when it happened, or when its span ended if that was earlier. A
+    /// framework that queues work may allocate later.
+    pub fn requested(self) -> Timestamp {
+        self.span().map_or(self.at(), |span| self.at().min(span.end()))
+    }
+
     /// The device: the one that ran work of the same context, or the first device if no such work was recorded.
     pub fn device(self) -> DeviceId {
         self.data.device
     }
 
-    /// The address of the memory.
+    /// The address of the memory, or the number that a framework gave it.
     pub fn address(self) -> u64 {
         self.data.address
     }
 
-    /// The number of bytes; `None` for a free of memory that was allocated before the window.
+    /// The number of bytes; `None` for a free by the driver of memory that was allocated before the window.
     pub fn bytes(self) -> Option<u64> {
         self.data.bytes
     }
@@ -73,10 +94,16 @@ impl<'a> Allocation<'a> {
         if self.data.change == MemoryChange::Free { -bytes } else { bytes }
     }
 
-    /// Whether the memory comes from one of the driver's stream-ordered pools, through `cuMemAllocAsync` and
-    /// `cuMemFreeAsync`.
+    /// Whether the memory comes from a pool: one of the driver's stream-ordered ones, through `cuMemAllocAsync` and
+    /// `cuMemFreeAsync`, or one of a framework's.
     pub fn pooled(self) -> bool {
         self.data.pooled
+    }
+
+    /// Whether a framework reported it, which serves tensors from its own pool: see
+    /// [`HandOver::allocated`](crate::framework::HandOver::allocated).
+    pub fn by_framework(self) -> bool {
+        self.data.by_framework
     }
 
     /// Bytes in use on the device after the change.

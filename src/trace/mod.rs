@@ -181,6 +181,10 @@ pub struct Trace {
     pub(crate) collectives: FxHashMap<WorkId, Arc<Collective>>,
     pub(crate) waits: Vec<WaitData>,
     pub(crate) allocations: Vec<AllocationData>,
+    /// Allocations of the driver that a framework divides.
+    pub(crate) pages: Vec<AllocationData>,
+    /// The bytes that a framework's pool had in use and reserved when the window opened, by device.
+    pub(crate) pools: FxHashMap<DeviceId, (u64, u64)>,
     pub(crate) overheads: Vec<Overhead>,
     pub(crate) torch: Option<Box<Torch>>,
 }
@@ -364,11 +368,6 @@ impl Trace {
     /// Waits for GPUs, in chronological order.
     pub fn waits(&self) -> impl ExactSizeIterator<Item = Wait<'_>> {
         self.waits.iter().map(|data| Wait::new(self, data))
-    }
-
-    /// Allocations and frees of GPU memory, in chronological order.
-    pub fn allocations(&self) -> impl ExactSizeIterator<Item = Allocation<'_>> {
-        self.allocations.iter().map(|data| Allocation::new(self, data))
     }
 
     /// The periods taken by the GPU's profiling library itself.

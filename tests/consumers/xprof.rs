@@ -2,8 +2,9 @@
 
 use crate::support::{readers, recorded};
 use kernspan::{
-    Exporter, Report, TensorBoard, Trace,
+    Collected, Exporter, Profiler, Report, TensorBoard, Trace,
     analysis::Analysis,
+    framework::PoolUse,
     trace::{Allocation, ApiCall, Detail, Direction, InputStage, Timestamp, Work},
 };
 use serde_json::Value as Json;
@@ -11,6 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
+use tracing_subscriber::prelude::*;
 
 /// Returns recorded windows, each with the capture that XProf shows for it; `None` without Python.
 fn seen(names: &[&str]) -> Option<Vec<(Trace, Json)>> {
@@ -19,10 +21,16 @@ fn seen(names: &[&str]) -> Option<Vec<(Trace, Json)>> {
 
 /// Returns the same as [`seen`], with options of the script that queries XProf.
 fn seen_with(names: &[&str], options: &[&str]) -> Option<Vec<(Trace, Json)>> {
+    let traces: Vec<_> = names.iter().map(|name| recorded(name)).collect();
+    let captures = captures(names.iter().copied().zip(&traces), options)?;
+    Some(traces.into_iter().zip(captures).collect())
+}
+
+/// Returns the captures that XProf shows for traces, by their names; `None` without Python.
+fn captures<'a>(traces: impl Iterator<Item = (&'a str, &'a Trace)> + Clone, options: &[&str]) -> Option<Vec<Json>> {
     let python = readers::environment("tensorboard.txt", "TensorBoard's pages")?;
     let folder = tempfile::tempdir().unwrap();
-    let traces: Vec<_> = names.iter().map(|name| recorded(name)).collect();
-    for (name, trace) in names.iter().zip(&traces) {
+    for (name, trace) in traces.clone() {
         TensorBoard::to_dir(folder.path().join(name)).export(&Analysis::of(trace)).unwrap();
     }
     let arguments = [&[folder.path().to_str().unwrap()], options].concat();
@@ -33,7 +41,7 @@ fn seen_with(names: &[&str], options: &[&str]) -> Option<Vec<(Trace, Json)>> {
         assert!(captures.next().is_none() && hosts.len() == 1);
         hosts.values().next().unwrap().clone()
     };
-    Some(traces.into_iter().zip(names.iter().map(|name| capture(name))).collect())
+    Some(traces.map(|(name, _)| capture(name)).collect())
 }
 
 fn rows<'a>(table: &'a Json, key: &str) -> Vec<&'a Json> {
@@ -262,6 +270,40 @@ fn memory_reaches_its_peak() {
         assert_eq!(memory["timeline"].as_u64(), Some(trace.allocations().len() as u64));
         assert!(!memory["names"].as_array().unwrap().is_empty());
     }
+}
+
+/// As Burn's are: the framework's own thread reports them, and there need be no GPU.
+#[test]
+fn tensors_that_a_framework_reports_are_on_the_memory_page() {
+    let collected = Collected::new();
+    let (layer, profiler) = Profiler::builder().export(collected.clone()).build().unwrap();
+    let hand_over = profiler.hand_over();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        for step in 0..4 {
+            let origin = tracing::info_span!("forward").in_scope(|| hand_over.origin());
+            let hand_over = hand_over.clone();
+            let of_framework = move || {
+                hand_over.adopt(origin);
+                if step == 0 {
+                    hand_over.pool(0, PoolUse { used: 1 << 20, reserved: 1 << 24, limit: None });
+                }
+                hand_over.allocated(0, step + 1, 1 << 16);
+                if step % 2 == 1 {
+                    hand_over.freed(0, step + 1, 1 << 16);
+                }
+            };
+            std::thread::spawn(of_framework).join().unwrap();
+            profiler.step();
+        }
+    });
+    profiler.finish().unwrap();
+    let trace = collected.only();
+    let Some(seen) = captures([("framework", &*trace)].into_iter(), &[]) else { return };
+    let memory = &seen[0]["memory"]["GPU 0"];
+    assert_eq!(memory["peak"].as_u64(), Some((1 << 20) + (3 << 16)));
+    assert_eq!(memory["timeline"].as_u64(), Some(6));
+    let names = memory["names"].as_array().unwrap();
+    assert!(names.iter().any(|name| name.as_str().unwrap().contains("forward")), "{names:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
+use crate::coverage::{AttachError, Coverage};
 #[cfg(feature = "cubecl")]
 use crate::origin_forwarder::OriginForwarder;
-use crate::{coverage::Coverage, error::AttachError};
 use burn::tensor::Device;
 use kernspan::Profiler;
 #[cfg(feature = "cubecl")]

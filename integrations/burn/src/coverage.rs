@@ -1,3 +1,5 @@
+//! What is recorded of a device, or why nothing is.
+
 use std::fmt;
 
 /// The activity of a device that can be recorded in addition to spans; displayed as a sentence.
@@ -24,3 +26,39 @@ impl fmt::Display for Coverage {
         })
     }
 }
+
+/// The reason why [`attach`](crate::attach) failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// Another library observes Burn's launches, and Burn has room for one observer.
+    ObserverTaken,
+    /// A profiler is already attached to the device.
+    AlreadyAttached,
+    /// All threads share one stream, by Burn's `StreamPolicy::Single`, so work cannot be attributed to threads.
+    SingleStream,
+    /// This device needs a feature of this crate that is not enabled.
+    MissingFeature(&'static str),
+    /// The device does not work; contains Burn's message.
+    Device(String),
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ObserverTaken => {
+                f.write_str("another library observes Burn's launches, and Burn has room for one observer")
+            }
+            Self::AlreadyAttached => f.write_str("a profiler is already attached to the device"),
+            Self::SingleStream => f.write_str(
+                "all threads share one stream (Burn's `StreamPolicy::Single`), so work cannot be attributed to threads",
+            ),
+            Self::MissingFeature(feature) => {
+                write!(f, "this device needs the feature `{feature}` of kernspan-burn, which is not enabled")
+            }
+            Self::Device(message) => write!(f, "the device does not work: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for AttachError {}

@@ -11,7 +11,7 @@ use burn::backend::{
 };
 use burn_std::{device_handle::DeviceHandle, stream::StreamId};
 use kernspan::{
-    framework::{HandOver, Origin},
+    framework::{HandOver, Origin, Uncounted},
     trace::Operation,
 };
 use rustc_hash::FxHashMap;
@@ -30,8 +30,8 @@ thread_local! {
 pub(crate) struct FusionThread {
     streams: StreamOrigins,
     device_thread: DeviceThreadQueue,
-    /// Origins of the operations that have not run yet, by the operation's first output.
-    origins: FxHashMap<TensorId, Option<Origin>>,
+    /// Operations that have not run yet, by their first output.
+    registered: FxHashMap<TensorId, Registered>,
     /// The origin of the block of fused operations that is running.
     block: Option<Option<Origin>>,
     hand_over: HandOver,
@@ -41,12 +41,25 @@ pub(crate) struct FusionThread {
     memory: Option<Memory>,
 }
 
-/// The live memory of tensors, if the profiler records memory.
+/// Who requested an operation.
+#[derive(Clone, Copy, Debug)]
+struct Registered {
+    origin: Option<Origin>,
+    /// The stream of the thread that requested it. It may run because of another: one that wants its output.
+    stream: u64,
+}
+
+/// The memory of the device's tensors, if the profiler records memory.
 #[derive(Debug, Default)]
 struct Memory {
-    live: LiveMemory,
-    /// The latest value of the counter.
-    reported: u64,
+    /// The number of the device.
+    device: u32,
+    /// The tensors since the first operation of the window.
+    live: Option<LiveMemory>,
+    /// Drops that have not run yet, by the tensor.
+    drops: FxHashMap<TensorId, Registered>,
+    /// Who requested the operations of the current block.
+    block: Vec<Registered>,
 }
 
 struct DeviceThreadQueue(DeviceHandle<Downstream>);
@@ -63,23 +76,25 @@ impl FusionThread {
         hand_over: HandOver,
         threads: ThreadOrigins,
         device_thread: DeviceHandle<Downstream>,
-        memory: bool,
+        memory_of: Option<u32>,
     ) {
+        let _uncounted = Uncounted::begin();
         let new = Self {
             streams: StreamOrigins::new(threads),
             device_thread: DeviceThreadQueue(device_thread),
-            origins: FxHashMap::default(),
+            registered: FxHashMap::default(),
             block: None,
             hand_over,
             operations: DescriptionCache::new(),
             reported_uncached: 0,
-            memory: memory.then(Memory::default),
+            memory: memory_of.map(|device| Memory { device, ..Memory::default() }),
         };
         STATE.with_borrow_mut(|state| *state = Some(new));
     }
 
     /// Ends attribution on the calling thread.
     pub(crate) fn end() {
+        let _uncounted = Uncounted::begin();
         if let Some(state) = STATE.with_borrow_mut(Option::take) {
             state.hand_over.release();
         }
@@ -92,8 +107,10 @@ impl FusionThread {
 
     pub(crate) fn open_window(opened: Origin) {
         with_state(|state| {
-            state.origins.clear();
-            state.memory = state.memory.take().map(|_| Memory::default());
+            let uncounted = Uncounted::begin();
+            state.registered.clear();
+            state.memory.iter_mut().for_each(|memory| *memory = Memory { device: memory.device, ..Memory::default() });
+            drop(uncounted);
             state.streams.open(opened);
             state.device_thread.0.submit(|_| DeviceThread::fusion_is_open());
         });
@@ -132,11 +149,41 @@ impl FusionThread {
         let operation = self.operations.get(operation, |Description { name, fields, .. }| {
             fields.into_iter().fold(Operation::new(name), |operation, (name, value)| operation.with(name, value))
         });
-        match origin {
-            Some(origin) => self.hand_over.adopt(origin),
-            None => self.hand_over.release(),
-        }
+        adopt(&self.hand_over, origin);
         self.hand_over.operation(&operation);
+    }
+
+    /// Records the memory that the operations of a block allocate and free.
+    fn record_memory(&mut self, block: BlockOperations<'_>) {
+        let Some(Memory { device, live: Some(live), block: registered, .. }) = &mut self.memory else { return };
+        let operations = block.iter().zip(registered.iter().map(|registered| registered.stream));
+        for change in live.run_block(operations) {
+            adopt(&self.hand_over, registered[change.operation].origin);
+            match change.is_freed {
+                true => self.hand_over.freed(*device, change.number, change.bytes),
+                false => self.hand_over.allocated(*device, change.number, change.bytes),
+            }
+        }
+    }
+}
+
+impl Memory {
+    /// Adds the next operation of a block. One that was not registered is older than the window.
+    fn add(&mut self, operation: &OperationIr, registered: Option<Registered>, hand_over: &HandOver) {
+        let dropped = match operation {
+            OperationIr::Drop(tensor) => self.drops.remove(&tensor.id),
+            _ => None,
+        };
+        let before = || Registered { origin: Some(hand_over.before()), stream: StreamId::current().value };
+        self.block.push(registered.or(dropped).unwrap_or_else(before));
+    }
+}
+
+/// Attributes what the thread reports from now on to an origin, or to the thread itself.
+fn adopt(hand_over: &HandOver, origin: Option<Origin>) {
+    match origin {
+        Some(origin) => hand_over.adopt(origin),
+        None => hand_over.release(),
     }
 }
 
@@ -151,49 +198,57 @@ pub(crate) struct OperationObserver;
 
 impl FusionObserver for OperationObserver {
     fn registered(&self, operation: &OperationIr) {
+        let _uncounted = Uncounted::begin();
         with_state(|state| {
             if !state.streams.is_open() {
                 return;
             }
+            let stream = StreamId::current();
+            let registered = Registered { origin: state.streams.get(stream), stream: stream.value };
             // Burn's own method for outputs allocates.
             if let Some(output) = OperationKind::of(operation).1.output() {
-                state.origins.insert(output.id, state.streams.get(StreamId::current()));
+                state.registered.insert(output.id, registered);
+                if let Some(memory) = &mut state.memory {
+                    memory.live.get_or_insert_with(|| LiveMemory::since(output.id));
+                }
             }
-            state.memory.iter_mut().for_each(|memory| memory.live.record(operation));
+            if let (OperationIr::Drop(tensor), Some(memory)) = (operation, &mut state.memory) {
+                memory.drops.insert(tensor.id, registered);
+            }
         });
     }
 
     fn block_starts(&self, block: BlockOperations<'_>) {
         // One counter for all devices, because the blocks of all devices are in one trace.
         static BATCHES: AtomicU32 = AtomicU32::new(0);
+        let _uncounted = Uncounted::begin();
         with_state(|state| {
             let mut first = None;
             if state.streams.is_open() {
                 let batch = BATCHES.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+                state.memory.iter_mut().for_each(|memory| memory.block.clear());
                 for operation in block.iter() {
                     let output = OperationKind::of(operation).1.output();
-                    let registered = output.and_then(|output| state.origins.remove(&output.id));
+                    let mut registered = output.and_then(|output| state.registered.remove(&output.id));
+                    if let Some(Registered { origin: Some(origin), .. }) = &mut registered {
+                        *origin = origin.in_batch(batch);
+                    }
+                    if let Some(memory) = &mut state.memory {
+                        memory.add(operation, registered, &state.hand_over);
+                    }
                     // An operation without an output drops a tensor; one that was not registered is older than the
                     // window.
-                    let Some(origin) = registered else { continue };
-                    let origin = origin.map(|origin| origin.in_batch(batch));
+                    let Some(Registered { origin, .. }) = registered else { continue };
                     first = first.or(Some(origin));
                     state.record(operation, origin);
                 }
+                state.record_memory(block);
             }
             state.block = Some(first.unwrap_or_else(|| Some(state.hand_over.before())));
         });
     }
 
     fn block_ran(&self) {
-        let live = with_state(|state| {
-            state.block = None;
-            let Memory { live, reported } = state.memory.as_mut().filter(|_| state.streams.is_open())?;
-            let live = live.bytes();
-            (std::mem::replace(reported, live) != live).then_some(live)
-        });
-        if let Some(Some(live)) = live {
-            tracing::trace!(counter.burn_tensors = live);
-        }
+        with_state(|state| state.block = None);
     }
 }

@@ -41,20 +41,17 @@ mod coverage;
 mod data;
 #[cfg(feature = "cubecl")]
 mod device_thread;
-mod error;
 #[cfg(all(feature = "cubecl", feature = "fusion"))]
 mod fusion_thread;
-#[cfg(feature = "cubecl")]
-mod launch_reporter;
 mod memory;
 mod modules;
 #[cfg(feature = "cubecl")]
 mod observation;
 mod operation;
-#[cfg(feature = "optim")]
-mod optimizer;
 #[cfg(feature = "cubecl")]
 mod origin_forwarder;
+#[cfg(feature = "cubecl")]
+mod pool;
 #[cfg(feature = "optim")]
 mod profiled;
 #[cfg(feature = "cubecl")]
@@ -64,19 +61,18 @@ mod stream_origins;
 #[cfg(feature = "train")]
 mod train;
 
+#[cfg(feature = "optim")]
+pub use self::profiled::{Profiled, backward};
 #[cfg(feature = "train")]
 pub use self::train::{training, validation};
 pub use self::{
     attach::{Attached, attach},
-    coverage::Coverage,
+    coverage::{AttachError, Coverage},
     data::{Data, data},
-    error::AttachError,
     memory::LiveMemory,
     modules::{ModuleSummary, Modules, modules},
     operation::{Description, DescriptionCache, flops},
 };
-#[cfg(feature = "optim")]
-pub use self::{optimizer::backward, profiled::Profiled};
 
 /// Compiles the example of this crate's README as a doctest.
 #[cfg(all(doctest, feature = "train"))]

@@ -1,6 +1,6 @@
 use crate::operation::{OperationKind, Storage, bytes};
 use burn::backend::ir::{BaseOperationIr, OperationIr, SliceOpIr, TensorId, TensorIr, TensorStatus};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
 
 /// The memory of a program's live tensors in bytes, computed from the operations that create and use them.
@@ -19,6 +19,8 @@ use std::fmt;
 /// - Elementwise operations, and those that update some elements, write their output over an input that is not needed
 ///   any more, if it has the same size and its memory is not shared. For all other operations, inputs and outputs exist
 ///   at the same time.
+///
+/// Of operations that run as one [block](Self::record_block), only what outlives the block takes memory.
 ///
 /// Tensors older than the first recorded operation are not counted, nor are views of them. Burn does not report the end
 /// of a tensor whose data is read out, or that is dropped by a thread other than the one that created it. These would
@@ -49,6 +51,25 @@ pub struct LiveMemory {
     /// The number of operations so far, which serves as the time.
     now: u64,
     evicted: u64,
+    /// The first tensor that is not older than all operations, if older ones are followed, too.
+    first: Option<TensorId>,
+    /// The changes of the latest operation or block.
+    changes: Vec<TensorMemory>,
+    /// The index of the current operation in its block.
+    operation: usize,
+    /// The stream of the current operation.
+    stream: u64,
+}
+
+/// Memory that an operation of a block allocates for a tensor, or frees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TensorMemory {
+    /// The index of the operation in its block.
+    pub(crate) operation: usize,
+    /// A number that stands for the memory, from the tensor that it was allocated for.
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
+    pub(crate) is_freed: bool,
 }
 
 /// An index of [`LiveMemory::allocations`].
@@ -58,10 +79,16 @@ struct AllocationId(u32);
 /// The memory of one tensor, or of several that share it.
 #[derive(Clone, Copy, Debug)]
 struct Allocation {
+    number: u64,
     bytes: u64,
     tensors: u32,
     /// The time of the latest use.
     used: u64,
+    /// Whether no operation has used it since the latest tensor was made of it.
+    is_untouched: bool,
+    /// Whether it is older than all operations, and so is not counted.
+    is_older: bool,
+    stream: u64,
 }
 
 impl LiveMemory {
@@ -75,15 +102,80 @@ impl LiveMemory {
         Self::default()
     }
 
+    /// Makes a counter that also follows tensors older than the operations: they are not counted, but their end is one
+    /// of the [changes](Self::run_block), and what is written over them takes no memory. `first` is the first output of
+    /// all operations; Burn numbers tensors in the order in which the program makes them.
+    #[cfg_attr(not(all(feature = "cubecl", feature = "fusion")), expect(dead_code, reason = "used with fusion"))]
+    pub(crate) fn since(first: TensorId) -> Self {
+        Self { first: Some(first), ..Self::default() }
+    }
+
     /// Records an operation that the program requests.
     pub fn record(&mut self, operation: &OperationIr) {
+        self.run_block([(operation, 0)]);
+    }
+
+    /// Records operations that run as one kernel. A tensor that one of them creates and another uses for the last time
+    /// takes no memory.
+    ///
+    /// ```
+    /// # use burn::{
+    /// #     backend::ir::{OperationIr, NumericOperationIr, UnaryOpIr, TensorId, TensorIr, TensorStatus},
+    /// #     tensor::{DType, Shape},
+    /// # };
+    /// # use kernspan_burn::LiveMemory;
+    /// # let tensor = |id| TensorIr::uninit(TensorId::new(id), Shape::new([8, 16]), DType::F32);
+    /// # let neg = |input, out| {
+    /// #     OperationIr::NumericFloat(DType::F32, NumericOperationIr::Neg(UnaryOpIr { input, out }))
+    /// # };
+    /// # let [older, between, result] = [0, 1, 2].map(tensor);
+    /// # let read = |status, tensor: &TensorIr| TensorIr { status, ..tensor.clone() };
+    /// # let first = neg(read(TensorStatus::ReadOnly, &older), between.clone());
+    /// # let second = neg(read(TensorStatus::ReadWrite, &between), result);
+    /// let mut memory = LiveMemory::new();
+    /// memory.record_block([&first, &second]);
+    /// assert_eq!((memory.bytes(), memory.peak()), (8 * 16 * 4, 8 * 16 * 4));
+    /// ```
+    pub fn record_block<'a>(&mut self, operations: impl IntoIterator<Item = &'a OperationIr>) {
+        self.run_block(operations.into_iter().map(|operation| (operation, 0)));
+    }
+
+    /// Records operations that run as one kernel, each with the stream of the thread that requested it, and returns the
+    /// memory that they allocate and free.
+    pub(crate) fn run_block<'a>(
+        &mut self,
+        operations: impl IntoIterator<Item = (&'a OperationIr, u64)>,
+    ) -> &[TensorMemory] {
+        let (before, peak) = (self.bytes, self.peak);
+        self.changes.clear();
+        let mut computing = 0;
+        for (index, (operation, stream)) in operations.into_iter().enumerate() {
+            (self.operation, self.stream) = (index, stream);
+            computing += usize::from(!matches!(operation, OperationIr::Drop(_)));
+            self.run(operation);
+        }
+        if computing > 1 {
+            let numbers = |is_freed: bool| -> FxHashSet<u64> {
+                self.changes.iter().filter(|it| it.is_freed == is_freed).map(|it| it.number).collect()
+            };
+            let (allocated, freed) = (numbers(false), numbers(true));
+            self.changes.retain(|it| !(allocated.contains(&it.number) && freed.contains(&it.number)));
+            let allocated: u64 = self.changes.iter().filter(|it| !it.is_freed).map(|it| it.bytes).sum();
+            self.peak = peak.max(before.saturating_add(allocated));
+        }
+        &self.changes
+    }
+
+    fn run(&mut self, operation: &OperationIr) {
         self.now += 1;
         if let OperationIr::Drop(tensor) = operation {
+            self.find_older(tensor);
             self.release(tensor.id);
             return;
         }
         let (kind, arguments) = OperationKind::of(operation);
         for input in arguments.inputs() {
+            self.find_older(input);
             self.touch(input.id);
         }
         let mut outputs = arguments.outputs();
@@ -126,12 +218,46 @@ impl LiveMemory {
         let now = self.now;
         if let Some(allocation) = self.allocation_mut(tensor) {
             allocation.used = now;
+            allocation.is_untouched = false;
+        }
+    }
+
+    /// Finds the memory of an input that no operation has created.
+    fn find_older(&mut self, input: &TensorIr) {
+        let Some(first) = self.first.filter(|_| !self.tensors.contains_key(&input.id)) else { return };
+        if input.id.value() < first.value() {
+            self.add(input, true);
+            return;
+        }
+        // Another thread made it, and this one has a new id for it. Burn does not report which one it is, but a thread
+        // that loads batches of one size makes them in the order in which they are used.
+        let is_candidate = |allocation: &Allocation| {
+            allocation.is_untouched && allocation.bytes == bytes(input) && allocation.stream != self.stream
+        };
+        let candidates = self.tensors.iter().filter(|(_, id)| is_candidate(&self.allocations[id.index()]));
+        let oldest = candidates.min_by_key(|(tensor, _)| tensor.value()).map(|(&tensor, &id)| (tensor, id));
+        if let Some((tensor, id)) = oldest {
+            self.tensors.remove(&tensor);
+            self.tensors.insert(input.id, id);
         }
     }
 
     fn allocate(&mut self, tensor: &TensorIr) {
         self.release(tensor.id);
-        let allocation = Allocation { bytes: bytes(tensor), tensors: 1, used: self.now };
+        self.add(tensor, false);
+    }
+
+    fn add(&mut self, tensor: &TensorIr, is_older: bool) {
+        let allocation = Allocation {
+            // Not 0, which stands for no memory elsewhere.
+            number: tensor.id.value().wrapping_add(1),
+            bytes: bytes(tensor),
+            tensors: 1,
+            used: self.now,
+            is_untouched: !is_older,
+            is_older,
+            stream: self.stream,
+        };
         let id = match self.unused.pop() {
             Some(id) => {
                 self.allocations[id.index()] = allocation;
@@ -144,14 +270,23 @@ impl LiveMemory {
             }
         };
         self.tensors.insert(tensor.id, id);
-        self.bytes = self.bytes.saturating_add(allocation.bytes);
-        self.peak = self.peak.max(self.bytes);
+        if !is_older {
+            self.bytes = self.bytes.saturating_add(allocation.bytes);
+            self.peak = self.peak.max(self.bytes);
+            self.note(allocation, false);
+        }
+    }
+
+    fn note(&mut self, Allocation { number, bytes, .. }: Allocation, is_freed: bool) {
+        self.changes.push(TensorMemory { operation: self.operation, number, bytes, is_freed });
     }
 
     /// Makes a tensor share the memory of another. A view of a tensor that is not counted is not counted either.
     fn share(&mut self, with: Option<&TensorIr>, tensor: &TensorIr) {
         let Some(&id) = with.and_then(|with| self.tensors.get(&with.id)) else { return };
-        self.allocations[id.index()].tensors += 1;
+        let allocation = &mut self.allocations[id.index()];
+        allocation.tensors += 1;
+        allocation.is_untouched = true;
         self.release(tensor.id);
         self.tensors.insert(tensor.id, id);
     }
@@ -161,8 +296,12 @@ impl LiveMemory {
         let allocation = &mut self.allocations[id.index()];
         allocation.tensors -= 1;
         if allocation.tensors == 0 {
-            self.bytes = self.bytes.saturating_sub(allocation.bytes);
+            let allocation = *allocation;
+            if !allocation.is_older {
+                self.bytes = self.bytes.saturating_sub(allocation.bytes);
+            }
             self.unused.push(id);
+            self.note(allocation, true);
         }
     }
 

@@ -1,5 +1,9 @@
 use crate::{
-    coverage::Coverage, device_thread::DeviceThread, error::AttachError, observation::Observation, queue::Downstream,
+    coverage::{AttachError, Coverage},
+    device_thread::DeviceThread,
+    observation::Observation,
+    pool::DevicePool,
+    queue::Downstream,
     stream_origins::ThreadOrigins,
 };
 #[cfg(feature = "fusion")]
@@ -14,11 +18,9 @@ use burn_std::{
     device_handle::DeviceHandle,
     stream::{StreamPolicy, policy},
 };
-#[cfg(feature = "fusion")]
-use kernspan::Activity;
 use kernspan::{
-    Profiler,
-    framework::{Origin, Watcher},
+    Activity, Profiler,
+    framework::{FollowedPool, HandOver, Origin, Watcher},
 };
 use std::{
     fmt,
@@ -34,6 +36,11 @@ pub(crate) struct OriginForwarder {
     device_thread: DeviceHandle<Downstream>,
     #[cfg(feature = "fusion")]
     fusion_thread: DeviceHandle<Upstream>,
+    /// The device's memory, if it is recorded.
+    pool: Option<Arc<DevicePool>>,
+    hand_over: HandOver,
+    /// Present until the end of the attribution.
+    followed: Mutex<Option<FollowedPool>>,
     /// Present while a window is open.
     observation: Mutex<Option<Arc<Observation>>>,
 }
@@ -80,12 +87,13 @@ impl OriginForwarder {
         if !begun.map_err(|error| AttachError::Device(format!("{error:?}")))? {
             return Err(AttachError::AlreadyAttached);
         }
+        let pool = profiler.records(Activity::Memory).then(|| DevicePool::new(&cube, device_thread.clone()));
         #[cfg(feature = "fusion")]
         let fusion_thread = {
             let handle = DeviceHandle::<Upstream>::new(cube.to_id());
             let (hand_over, threads, device_thread) = (hand_over.clone(), threads.clone(), device_thread.clone());
-            let memory = profiler.records(Activity::Memory);
-            handle.submit(move |_| FusionThread::begin(hand_over, threads, device_thread, memory));
+            let memory_of = pool.as_ref().map(|pool| pool.number());
+            handle.submit(move |_| FusionThread::begin(hand_over, threads, device_thread, memory_of));
             handle
         };
         threads.add(hand_over.origin());
@@ -96,6 +104,9 @@ impl OriginForwarder {
             device_thread,
             #[cfg(feature = "fusion")]
             fusion_thread,
+            followed: Mutex::new(pool.as_ref().map(|pool| pool.follow(&hand_over))),
+            pool,
+            hand_over,
             observation: Mutex::new(None),
         }))
     }
@@ -107,6 +118,7 @@ impl OriginForwarder {
     /// Ends attribution on the device's threads.
     pub(crate) fn end(&self) {
         self.closed();
+        *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = None;
         #[cfg(feature = "fusion")]
         self.fusion_thread.submit(|_| FusionThread::end());
         self.device_thread.submit(|_| DeviceThread::end());
@@ -141,7 +153,16 @@ impl Watcher for OriginForwarder {
         // If one window follows another, the observation continues.
         self.observation.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Observation::shared);
         // The device thread comes first, because the fusion thread then tells it that it is in the window, too.
-        self.device_thread.submit(move |_| DeviceThread::open_window(origin));
+        let memory = self.pool.clone().map(|pool| (pool, self.hand_over.clone()));
+        self.device_thread.submit(move |_| {
+            DeviceThread::open_window(origin);
+            // What tensors allocate is added to what they have now.
+            if let Some((pool, hand_over)) = memory
+                && let Some(reading) = pool.read()
+            {
+                hand_over.pool(pool.number(), reading);
+            }
+        });
         #[cfg(feature = "fusion")]
         self.fusion_thread.submit(move |_| FusionThread::open_window(origin));
     }

@@ -132,6 +132,9 @@ fn write_allocations(out: &mut Output<'_>) -> io::Result<()> {
             args.number("Total Reserved", allocation.reserved());
             args.number("Ev Idx", index);
             args.bool("pooled", allocation.pooled());
+            if allocation.by_framework() {
+                args.bool("by framework", true);
+            }
             fields::write_attribution(args, allocation.attribution(), owner.is_some());
         })?;
     }

@@ -183,10 +183,12 @@ impl HtmlReport {
                 section(sections, "answer", "Step", "answer", |section| {
                     answer::write(&self.report, &self.breakdowns, &self.contents, &mut names, section);
                 });
-                let leaks: Vec<_> = self.report.leaks().iter().map(ToString::to_string).collect();
-                if !leaks.is_empty() {
-                    section(sections, "leaks", "Memory that grows", "empty", |section| {
-                        section.string("note", &leaks.join(". "));
+                let leaks = self.report.leaks().into_iter().map(|leak| leak.to_string());
+                let idle = self.report.idle_pools().into_iter().map(|pool| pool.to_string());
+                let notes: Vec<_> = leaks.chain(idle).collect();
+                if !notes.is_empty() {
+                    section(sections, "leaks", "Memory that grows, or is idle", "empty", |section| {
+                        section.string("note", &notes.join(". "));
                     });
                 }
                 self.write_findings(sections, &tree);

@@ -90,7 +90,7 @@ pub(super) unsafe fn change(api: u32, function: u32, data: &CallbackData) -> Opt
     }
     let pooled = !matches!(function, MEM_ALLOC_V2 | MEM_ALLOC_MANAGED | MEM_ALLOC_PITCH_V2 | MEM_FREE_V2);
     let context = u16::try_from(data.context_uid).unwrap_or(u16::MAX);
-    let facts = |change, bytes| MemoryFacts { bytes, context, change, pooled };
+    let facts = |change, bytes| MemoryFacts { bytes, context, change, pooled, by_framework: false };
     // SAFETY: a function that succeeded has written the address; if it failed, the address is not used.
     let address = |pointer: *const u64| if pointer.is_null() { 0 } else { unsafe { *pointer } };
     match function {

@@ -3,7 +3,7 @@
 use crate::{
     Activity, Collected, Profiler, Schedule, Trace,
     clock::Ticks,
-    framework::DeviceWork,
+    framework::{DeviceWork, PoolUse},
     host::Host,
     recording::{DeviceCall, MemoryCall, MemoryFacts},
     trace::{Attribution, MemoryChange, Span},
@@ -18,8 +18,9 @@ use tracing_subscriber::prelude::*;
 #[test]
 fn memory_facts_are_packed_and_unpacked() {
     for change in [MemoryChange::Allocate, MemoryChange::Free] {
-        for (bytes, context, pooled) in [(0, 1, false), (4096, 3, true), ((1 << 48) - 1, (1 << 14) - 1, true)] {
-            let facts = MemoryFacts { bytes, context, change, pooled };
+        let all = [(0, 1, false, true), (4096, 3, true, false), ((1 << 47) - 1, (1 << 14) - 1, true, true)];
+        for (bytes, context, pooled, by_framework) in all {
+            let facts = MemoryFacts { bytes, context, change, pooled, by_framework };
             assert_eq!(MemoryCall::new(Ticks(7), 0x7f00, facts).facts(), facts);
         }
     }
@@ -220,7 +221,7 @@ fn memory_is_counted_up_and_down() {
                 (9, 0, MemoryChange::Free),
             ] {
                 let start = host.enter_call().unwrap();
-                let facts = MemoryFacts { bytes, context: 1, change, pooled: true };
+                let facts = MemoryFacts { bytes, context: 1, change, pooled: true, by_framework: false };
                 host.write_memory(MemoryCall::new(start, address, facts));
                 host.leave_call();
             }
@@ -232,4 +233,40 @@ fn memory_is_counted_up_and_down() {
     // The size of memory that was allocated before the window is not known.
     assert_eq!(seen, [(Some(100), 100, 100), (Some(50), 50, 150), (Some(100), -100, 50), (None, 0, 50)]);
     assert!(traces[0].allocations().all(|memory| memory.span().unwrap().name() == "work"));
+}
+
+#[test]
+fn where_a_framework_reports_tensors_the_driver_s_allocations_are_pages() {
+    let traces = traces(|profiler, host| {
+        profiler.start();
+        let hand_over = profiler.hand_over();
+        let origin = info_span!("forward").in_scope(|| hand_over.origin());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                hand_over.adopt(origin);
+                hand_over.pool(0, PoolUse { used: 500, reserved: 800, limit: None });
+                let start = host.enter_call().unwrap();
+                let change = MemoryChange::Allocate;
+                let facts = MemoryFacts { bytes: 4096, context: 1, change, pooled: true, by_framework: false };
+                host.write_memory(MemoryCall::new(start, 0x7000, facts));
+                host.leave_call();
+                hand_over.allocated(0, 1, 100);
+                hand_over.allocated(0, 2, 250);
+                hand_over.freed(0, 1, 100);
+                // This was allocated before the window, with a size that the framework knows.
+                hand_over.freed(0, 9, 300);
+            });
+        });
+        profiler.stop();
+    });
+    let all = traces[0].allocations().map(|it| (it.bytes(), it.in_use(), it.reserved()));
+    assert_eq!(
+        all.collect::<Vec<_>>(),
+        [(Some(100), 600, 800), (Some(250), 850, 850), (Some(100), 750, 800), (Some(300), 450, 800)]
+    );
+    assert!(traces[0].allocations().all(|it| it.by_framework() && it.span().unwrap().name() == "forward"));
+    // They happened after their span had ended, in which the program requested them.
+    assert!(traces[0].allocations().all(|it| it.requested() == it.span().unwrap().end() && it.requested() < it.at()));
+    let pages: Vec<_> = traces[0].pages().map(|page| (page.bytes(), page.in_use(), page.by_framework())).collect();
+    assert_eq!(pages, [(Some(4096), 4096, false)]);
 }

@@ -43,6 +43,7 @@ fn trace_of(changes: &[Change], pools: [u64; 2]) -> Trace {
         bytes,
         change: if bytes.is_some() { MemoryChange::Allocate } else { MemoryChange::Free },
         pooled: true,
+        by_framework: false,
         in_use: 0,
         reserved: 0,
         track: TrackId::new(0),

@@ -52,6 +52,7 @@ impl Report {
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))?;
         self.memory_snapshots().iter().try_for_each(|snapshot| write!(f, "{snapshot}"))?;
         self.leaks().iter().try_for_each(|leak| writeln!(f, "possible leak: {leak}"))?;
+        self.idle_pools().iter().try_for_each(|pool| writeln!(f, "idle memory: {pool}"))?;
         self.write_findings(f)
     }
 
@@ -150,7 +151,7 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 24)?;
+        let mut report = serializer.serialize_struct("Report", 26)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
@@ -169,6 +170,7 @@ impl serde::Serialize for Report {
         report.serialize_field("memory_series", self.memory_series())?;
         report.serialize_field("memory_snapshots", self.memory_snapshots())?;
         report.serialize_field("leaks", &self.leaks())?;
+        report.serialize_field("idle_pools", &self.idle_pools())?;
         report.serialize_field("heap_lines", &self.heap_lines().limit(usize::MAX).rows())?;
         report.serialize_field("findings", &self.findings())?;
         report.serialize_field("losses", &self.losses)?;

@@ -166,6 +166,7 @@ impl GpuTrace {
             bytes,
             change,
             pooled: true,
+            by_framework: false,
             in_use: self.in_use,
             reserved: self.in_use,
             track: TrackId::new(0),

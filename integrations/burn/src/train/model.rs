@@ -1,4 +1,4 @@
-use crate::{optimizer::in_optimizer_span, profiled::Profiled};
+use crate::profiled::{Profiled, in_optimizer_span};
 use burn::{
     lr_scheduler::module_lr_scheduler::ModuleLearningRate,
     module::{Devices, Module, ModuleMapper, ModuleVisitor, ParamGroup},
