@@ -1,4 +1,5 @@
-//! The memory of the process, of its GPUs and of frameworks' pools in the course of the run, whether or not steps are recorded.
+//! The memory of the process, of its GPUs and of frameworks' pools in the course of the run, in recorded steps and all
+//! others.
 //!
 //! A background thread reads it a hundred times a second at first and while a window is open, and five times a second
 //! later. The report has the whole run, traces have their window as counters, and exporters of steps have the latest
@@ -243,8 +244,8 @@ impl MemoryThread {
                     apart *= 2;
                 }
                 let pause = if reader.host.is_recording() { Self::OFTEN } else { apart.min(Self::SELDOM) };
-                // From half as long to half as long again. A step has the same course each time: readings that keep pace
-                // with steps would slide through it, and what a step uses for a moment would look like growth.
+                // From half as long to half as long again. A step has the same course each time: readings that keep
+                // pace with steps would slide through it, and what a step uses for a moment would look like growth.
                 spread = spread.wrapping_add(Self::GOLDEN);
                 let pause = pause / 2 + pause.mul_f64(f64::from(spread) / f64::from(u32::MAX));
                 match wakes.recv_timeout(pause) {

@@ -17,8 +17,8 @@ use std::{
 /// Burn's memory pool on one device: those of all its streams together.
 ///
 /// Only the device's thread knows it. A task in the thread's queue takes a reading, between two pieces of work, and
-/// whoever wants to know gets the latest reading without waiting: neither for the device, nor for a thread that compiles
-/// or tunes a kernel for seconds.
+/// whoever wants to know gets the latest reading without waiting: neither for the device, nor for a thread that
+/// compiles or tunes a kernel for seconds.
 pub(crate) struct DevicePool {
     number: u32,
     client: Client,

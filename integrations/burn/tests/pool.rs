@@ -1,5 +1,5 @@
-//! The memory of Burn's pool, and of the tensors that it serves, without a GPU: on Vulkan, which Mesa's lavapipe runs on
-//! a CPU.
+//! The memory of Burn's pool, and of the tensors that it serves, without a GPU: on Vulkan, which Mesa's lavapipe runs
+//! on a CPU.
 
 #![cfg(feature = "vulkan")]
 
