@@ -2,7 +2,8 @@
 
 use super::memory_series::MemorySource;
 use crate::trace::{Allocation, Attribution, DeviceId, MemoryChange, Span, Timestamp, Trace};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
+use std::hash::{Hash, Hasher};
 
 /// Memory that spans of one path allocated, and that was still in use a step later.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,11 +37,26 @@ struct Lifetime<'a> {
     freed: Option<Timestamp>,
 }
 
+impl<'a> Lifetime<'a> {
+    /// The names of the span and of the spans around it, from the inside out.
+    fn path(&self) -> impl Iterator<Item = &'a str> {
+        std::iter::successors(self.span, |span| span.caller()).map(Span::name)
+    }
+
+    fn path_hash(&self) -> u64 {
+        let mut hasher = FxHasher::default();
+        self.source.hash(&mut hasher);
+        self.path().for_each(|name| name.hash(&mut hasher));
+        hasher.finish()
+    }
+}
+
 /// Returns the memory allocated in each step of the window but the last, and not freed by the end of the next step, by
 /// the spans that allocated it; largest first. Also returns the number of these steps.
 ///
-/// A batch that is loaded ahead is freed a step later. So what is left are caches and leaks, and whatever the first
-/// step allocates for good. Where a framework reports its tensors, [`MemorySource::Gpu`] has the tensors; what its pool
+/// A batch that is loaded ahead is freed a step later, or several: memory that is younger than some that the same spans
+/// have freed in this window is not taken for kept. So what is left are caches and leaks, and whatever the first step
+/// allocates for good. Where a framework reports its tensors, [`MemorySource::Gpu`] has the tensors; what its pool
 /// has taken from the driver and kept is returned by [`kept_pages`].
 pub fn kept_memory(trace: &Trace) -> (Vec<KeptMemory>, u64) {
     kept(trace, gpu_lifetimes(trace.allocations()).into_iter().chain(heap_lifetimes(trace)))
@@ -55,16 +71,28 @@ pub fn kept_pages(trace: &Trace) -> (Vec<KeptMemory>, u64) {
 fn kept<'a>(trace: &'a Trace, lifetimes: impl IntoIterator<Item = Lifetime<'a>>) -> (Vec<KeptMemory>, u64) {
     let steps: Vec<_> = trace.steps().iter().filter(|step| !step.cut().any()).collect();
     let watched = steps.len().saturating_sub(1);
+    let step_at = |at| steps.partition_point(|step| step.start() <= at).checked_sub(1);
     let mut kept: FxHashMap<(MemorySource, Vec<String>), (KeptMemory, usize)> = FxHashMap::default();
     let mut lines: FxHashMap<(Vec<String>, &str), u64> = FxHashMap::default();
+    let lifetimes: Vec<_> = lifetimes.into_iter().collect();
+    // After how many steps each path has freed memory at the latest.
+    let mut latest: FxHashMap<u64, usize> = FxHashMap::default();
+    for lifetime in &lifetimes {
+        let freed = lifetime.freed.and_then(step_at);
+        if let (Some(step), Some(freed)) = (step_at(lifetime.at), freed) {
+            let after = latest.entry(lifetime.path_hash()).or_default();
+            *after = (*after).max(freed.saturating_sub(step));
+        }
+    }
     for lifetime in lifetimes {
-        let Some(step) = steps.partition_point(|step| step.start() <= lifetime.at).checked_sub(1) else { continue };
+        let Some(step) = step_at(lifetime.at) else { continue };
         let is_inside = lifetime.at < steps[step].end();
-        if step >= watched || !is_inside || lifetime.freed.is_some_and(|freed| freed <= steps[step + 1].end()) {
+        let patience = latest.get(&lifetime.path_hash()).copied().unwrap_or(0).max(1);
+        let was_freed = lifetime.freed.is_some_and(|freed| freed <= steps[(step + patience).min(watched)].end());
+        if !is_inside || step + patience > watched || was_freed {
             continue;
         }
-        let callers = std::iter::successors(lifetime.span, |span| span.caller());
-        let path: Vec<_> = callers.map(|span| span.name().to_owned()).collect();
+        let path: Vec<_> = lifetime.path().map(ToOwned::to_owned).collect();
         if let Some(line) = lifetime.line {
             *lines.entry((path.clone(), line)).or_default() += lifetime.bytes;
         }
@@ -139,4 +167,50 @@ fn heap_lifetimes(trace: &Trace) -> impl Iterator<Item = Lifetime<'_>> {
         at: sample.at(),
         freed: sample.freed(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MemorySource, kept_memory};
+    use crate::trace::{DeviceId, sample::GpuTrace};
+
+    /// Returns the paths that keep memory in 12 steps, and in how many steps. Batches are loaded so many steps ahead,
+    /// and each step keeps what it says.
+    fn kept(ahead: u64, keeps: impl Fn(u64) -> bool) -> Vec<(Vec<String>, u64)> {
+        let mut program = GpuTrace::default();
+        for step in 0..12 {
+            program.step(|program| {
+                program.span("load", |program| {
+                    program.host(10).take(1000 + step + ahead, 64);
+                });
+                program.span("forward", |program| {
+                    program.host(10).take(2000 + step, 512);
+                    if !keeps(step) {
+                        program.host(10).drop(2000 + step);
+                    }
+                });
+                program.host(10).drop(1000 + step);
+            });
+        }
+        let (kept, steps) = kept_memory(&program.trace());
+        assert_eq!(steps, 11);
+        assert!(kept.iter().all(|kept| kept.source == MemorySource::Gpu(DeviceId::new(0))));
+        kept.into_iter().map(|kept| (kept.path, kept.steps)).collect()
+    }
+
+    #[test]
+    fn what_outlives_its_step_is_kept() {
+        let forward = vec!["forward".to_owned()];
+        assert_eq!(kept(0, |_| true), [(forward.clone(), 11)]);
+        assert_eq!(kept(0, |step| step % 2 == 0), [(forward, 6)]);
+        assert_eq!(kept(0, |_| false), []);
+    }
+
+    #[test]
+    fn batches_that_are_loaded_ahead_are_not_kept() {
+        for ahead in [1, 2, 5] {
+            assert_eq!(kept(ahead, |_| false), [], "{ahead} steps ahead");
+            assert_eq!(kept(ahead, |_| true), [(vec!["forward".to_owned()], 11)], "{ahead} steps ahead");
+        }
+    }
 }

@@ -20,6 +20,8 @@ thread_local! {
 pub(crate) struct DeviceThread {
     hand_over: HandOver,
     streams: StreamOrigins,
+    /// The origin of the block of fused operations that is running, if memory is recorded.
+    block: Option<Origin>,
     /// The announced next launch of each stream.
     pending: FxHashMap<StreamId, PendingLaunch>,
     /// Whether the fusion thread is in the window, too, and announces each of its launches from now on.
@@ -72,6 +74,7 @@ impl DeviceThread {
         let new = Self {
             hand_over,
             streams: StreamOrigins::new(threads),
+            block: None,
             pending: FxHashMap::default(),
             #[cfg(feature = "fusion")]
             fusion_announces: false,
@@ -123,6 +126,13 @@ impl DeviceThread {
         });
     }
 
+    /// Announces that a block of fused operations runs for this origin, or that none does any more. It allocates memory
+    /// before it launches, and perhaps after the span that requested it has ended.
+    #[cfg(feature = "fusion")]
+    pub(crate) fn set_block(origin: Option<Origin>) {
+        with_state(|state| state.block = origin);
+    }
+
     /// Announces a launch from a user's thread, which no operation was fused into.
     #[cfg(feature = "fusion")]
     pub(crate) fn expect_direct_launch() {
@@ -138,6 +148,7 @@ impl DeviceThread {
     pub(crate) fn open_window(opened: Origin) {
         with_state(|state| {
             state.pending.clear();
+            state.block = None;
             state.streams.open(opened);
             #[cfg(feature = "fusion")]
             {
@@ -202,6 +213,7 @@ impl DeviceThread {
             // A small copy before a launch is the kernel's arguments; a large one is from a user's thread, in between.
             Some(_) if is_large_copy(work) => self.streams.get(stream),
             None if work == DeviceWork::Memory && self.autotune.is_some() => None,
+            None if work == DeviceWork::Memory && self.block.is_some() => self.block,
             Some(PendingLaunch { owner: Owner::Autotune, .. }) => None,
             Some(PendingLaunch { owner: Owner::Origin(origin), .. }) => origin,
             #[cfg(feature = "fusion")]

@@ -153,6 +153,13 @@ impl FusionThread {
         self.hand_over.operation(&operation);
     }
 
+    /// Tells the device thread which block allocates memory from now on, if that is recorded.
+    fn announce_block(&self, origin: Option<Origin>) {
+        if self.memory.is_some() && self.streams.is_open() {
+            self.device_thread.0.submit(move |_| DeviceThread::set_block(origin));
+        }
+    }
+
     /// Records the memory that the operations of a block allocate and free.
     fn record_memory(&mut self, block: BlockOperations<'_>) {
         let Some(Memory { device, live: Some(live), block: registered, .. }) = &mut self.memory else { return };
@@ -244,11 +251,16 @@ impl FusionObserver for OperationObserver {
                 }
                 state.record_memory(block);
             }
-            state.block = Some(first.unwrap_or_else(|| Some(state.hand_over.before())));
+            let origin = first.unwrap_or_else(|| Some(state.hand_over.before()));
+            state.block = Some(origin);
+            state.announce_block(origin);
         });
     }
 
     fn block_ran(&self) {
-        with_state(|state| state.block = None);
+        with_state(|state| {
+            state.block = None;
+            state.announce_block(None);
+        });
     }
 }

@@ -110,3 +110,21 @@ fn what_burn_tunes_is_kept_apart() {
     // Kernels are compiled at their first launch.
     assert!(trace.api_calls().any(|call| call.name() == "cuModuleLoadData"));
 }
+
+#[test]
+fn tensors_are_allocated_in_the_spans_that_request_them() {
+    let trace = recorded("burn-memory");
+    assert!(trace.allocations().all(|it| it.by_framework()));
+    let allocated = |name: &str, kib: u64| {
+        let in_span = trace.allocations().filter(|it| it.span().is_some_and(|span| span.name() == name));
+        in_span.filter(|it| it.delta() == kib as i64 * 1024).count()
+    };
+    // Each of two layers has a product and an activation, of 16 by 64 numbers, and weights of 64 by 64.
+    assert_eq!((allocated("layer", 4), allocated("layer", 16)), (4, 0));
+    assert_eq!((allocated("backward", 16), allocated("optimizer", 16)), (2, 2));
+    // A step ends with what it began with, but for the batch, of 64 bytes, and its sum, of 4, which is read out.
+    let (first, last) = (trace.allocations().next().unwrap(), trace.allocations().last().unwrap());
+    assert_eq!((first.bytes(), last.in_use()), (Some(64), first.in_use() - 64 + 4));
+    let peak = trace.allocations().max_by_key(|it| it.in_use()).unwrap();
+    assert_eq!(peak.span().map(Span::name), Some("backward"));
+}
