@@ -5,6 +5,6 @@
 //! work and needs to know when the user's spans change installs a [`Watcher`].
 
 pub use crate::{
-    host::{DeviceWork, HandOver, Watch, Watcher},
+    host::{DeviceWork, HandOver, ThreadSpans, Watch, Watcher},
     recording::Origin,
 };

@@ -5,7 +5,13 @@ use super::{
     call_attributor::{CallAttributor, DeviceWork},
     watcher::{Watch, Watcher},
 };
-use crate::{clock::Ticks, recording::Origin, thread::this_thread, trace::Operation};
+use crate::{
+    analysis::MemoryFrame,
+    clock::Ticks,
+    recording::{Origin, Record},
+    thread::this_thread,
+    trace::{Collective, Operation},
+};
 use std::{fmt, sync::Arc};
 
 /// A handle that attributes GPU work to the span that requested it when another thread launches the work.
@@ -77,7 +83,35 @@ impl HandOver {
     /// create each operation only once.
     #[inline]
     pub fn operation(&self, operation: &Arc<Operation>) {
-        self.host.write_operation(operation);
+        self.host.write_reported(|at| Record::Operation { at, operation: Arc::clone(operation) });
+    }
+
+    /// Records that this thread has just launched the kernel of a collective: the one that its last call to the
+    /// device's API launched. Several collectives reported after one launch share its kernel.
+    ///
+    /// It takes `describe` only while something is recorded; otherwise it costs one load.
+    #[inline]
+    pub fn collective(&self, describe: impl FnOnce() -> Arc<Collective>) {
+        self.host.write_reported(|at| Record::Collective { at, collective: describe() });
+    }
+
+    /// The number of the current step, counted from 0.
+    pub fn current_step(&self) -> u64 {
+        self.host.steps()
+    }
+
+    /// Returns the spans that are open on this thread, outermost first, whether or not a window is open. It takes some
+    /// hundred nanoseconds a span.
+    pub fn open_spans(&self) -> Vec<MemoryFrame> {
+        let Some(open) = self.host.open_spans() else { return Vec::new() };
+        open.ids().iter().filter_map(|&id| self.host.describe(id)).collect()
+    }
+
+    /// Returns the spans that are open on each thread, for threads that have any.
+    ///
+    /// The threads are not stopped: a thread that enters or exits a span meanwhile is left out.
+    pub fn open_spans_of_threads(&self) -> Vec<ThreadSpans> {
+        self.host.open_spans_of_threads()
     }
 
     /// Attributes this thread's launches to its own spans again.
@@ -115,6 +149,22 @@ impl HandOver {
     /// ```
     pub fn watch(&self, watcher: Arc<dyn Watcher>) -> Watch {
         Watch::new(Arc::clone(&self.host), watcher)
+    }
+}
+
+/// The spans that are open on a thread at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ThreadSpans {
+    /// The name of the thread, as in traces.
+    pub thread: String,
+    /// The spans, outermost first. Of a very deep stack, these are the outer ones.
+    pub spans: Vec<MemoryFrame>,
+}
+
+impl ThreadSpans {
+    pub(super) fn new(thread: &str, spans: Vec<MemoryFrame>) -> Self {
+        Self { thread: thread.to_owned(), spans }
     }
 }
 

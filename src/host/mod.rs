@@ -26,7 +26,7 @@ mod watcher;
 
 pub use self::{
     call_attributor::DeviceWork,
-    hand_over::HandOver,
+    hand_over::{HandOver, ThreadSpans},
     layer::ProfilerLayer,
     watcher::{Watch, Watcher},
 };
@@ -39,6 +39,7 @@ use self::{
     live::Live,
     otel_contexts::OtelContexts,
     span_lookup::SpanLookup,
+    stack::SharedStack,
     watcher::Watchers,
 };
 use crate::{
@@ -46,7 +47,7 @@ use crate::{
     clock::{Clock, Ticks},
     hint::DisabledSpans,
     recording::{DeviceCall, MemoryCall, Origin, Record, RegistryId},
-    trace::{Losses, Operation, convention},
+    trace::{Losses, convention},
 };
 use std::{
     borrow::Cow,
@@ -269,6 +270,17 @@ impl Host {
         open.filter(|open| !open.ids().is_empty())
     }
 
+    /// Returns the spans that are open on each thread, for threads that have any.
+    fn open_spans_of_threads(&self) -> Vec<ThreadSpans> {
+        let open = |(name, stack): (String, Arc<SharedStack>)| {
+            let ids = stack.ids();
+            let spans: Vec<_> = ids.iter().filter_map(|&id| self.describe(id)).collect();
+            // Spans that both readings show were alive in between, and their ids were not reused.
+            (!spans.is_empty() && ids == stack.ids()).then(|| ThreadSpans::new(&name, spans))
+        };
+        self.lanes.stacks().into_iter().filter_map(open).collect()
+    }
+
     /// Describes a live span.
     pub(crate) fn describe(&self, id: RegistryId) -> Option<MemoryFrame> {
         let callsite = self.lookup.find(id, false)?.callsite;
@@ -299,12 +311,12 @@ impl Host {
         }
     }
 
-    /// Writes that this thread was asked for an operation.
+    /// Writes what a framework reports on this thread: an operation, or memory of its tensors.
     #[inline]
-    fn write_operation(&self, operation: &Arc<Operation>) {
+    fn write_reported(&self, record: impl FnOnce(Ticks) -> Record) {
         let control = self.control();
         if control.is_recording() {
-            self.lanes.with_or_count(control, |lane| lane.write_operation(control, operation, &self.sources()));
+            self.lanes.with_or_count(control, |lane| lane.write_reported(control, record, &self.sources()));
         }
     }
 

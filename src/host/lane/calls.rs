@@ -2,33 +2,33 @@
 
 use super::{Lane, Resolve, Sources};
 use crate::{
+    clock::Ticks,
     host::{
         Control,
         call_attributor::{CallAttributor, DeviceWork},
     },
     recording::{Origin, Record},
-    trace::Operation,
 };
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::atomic::Ordering;
 
 impl Lane {
-    /// Writes that the thread was asked for an operation.
+    /// Writes what a framework reports on this thread: an operation, or memory of its tensors.
     #[inline]
-    pub(in super::super) fn write_operation(
+    pub(in super::super) fn write_reported(
         &mut self,
         mut control: Control,
-        operation: &Arc<Operation>,
+        record: impl FnOnce(Ticks) -> Record,
         sources: &Sources<'_, impl Resolve>,
     ) {
         while control.is_recording() {
             // Two records, as in `write_or_count`; the clock is read only if there is room.
             let at = (self.follow(control, sources) && self.has_room_inside(2)).then(|| sources.clock.now());
             let before = std::mem::replace(&mut control, sources.control());
-            // If the next window has opened meanwhile, the operation belongs there. If this one has closed, `at` says
-            // whether that was before the operation.
+            // If the next window has opened meanwhile, the record belongs there. If this one has closed, `at` says
+            // whether that was before the report.
             if control == before || !control.is_recording() {
                 return match at {
-                    Some(at) => self.write_or_count(Record::Operation { at, operation: Arc::clone(operation) }),
+                    Some(at) => self.write_or_count(record(at)),
                     None => self.count_drop(),
                 };
             }

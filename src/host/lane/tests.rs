@@ -84,7 +84,8 @@ impl TestLane {
 
     /// Writes an operation, where `control` is the latest control word that the thread has read.
     fn operation(&mut self, control: Control, name: &str) {
-        self.lane.write_operation(control, &Arc::new(Operation::new(name)), &self.environment.sources());
+        let operation = Arc::new(Operation::new(name));
+        self.lane.write_reported(control, |at| Record::Operation { at, operation }, &self.environment.sources());
     }
 
     fn exit(&mut self, control: Control, id: RegistryId) {
