@@ -94,6 +94,8 @@ struct Missing {
     step: u64,
     /// The number of its last call of the function, if there was one.
     last: Option<u64>,
+    /// Whether it has ended.
+    ended: bool,
     /// The spans that its threads are in.
     threads: Vec<Thread>,
     /// The call that it waits in itself, if it does.
@@ -161,6 +163,7 @@ impl Hang {
             host: file.host.clone(),
             step: file.step,
             last: last(group, key.function),
+            ended: file.reason == "end",
             threads: file.threads.clone(),
             waits_in: own.get(&file.rank).cloned(),
         });
@@ -208,6 +211,7 @@ impl Hang {
 impl Missing {
     fn text(&self) -> String {
         let place = match self.threads.as_slice() {
+            _ if self.ended => "as it has ended".to_owned(),
             [] => "in no span".to_owned(),
             // Those that entered a span first come first, and so the main thread mostly.
             threads => {

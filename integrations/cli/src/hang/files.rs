@@ -9,6 +9,9 @@ use std::{collections::BTreeMap, fs, path::Path};
 pub(super) struct RingFile {
     pub(super) format: String,
     pub(super) version: u32,
+    /// Why it was written: `end` by a rank that has ended.
+    #[serde(default)]
+    pub(super) reason: String,
     pub(super) written: u64,
     #[serde(default)]
     pub(super) host: String,

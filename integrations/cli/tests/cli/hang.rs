@@ -86,8 +86,8 @@ fn as_a_rank() {
     });
     let is_late = rank == 2;
     match case.as_str() {
-        "missing" if is_late => {}
-        "missing" => tracing::info_span!("backward").in_scope(|| {
+        "missing" | "ended" if is_late => {}
+        "missing" | "ended" => tracing::info_span!("backward").in_scope(|| {
             all.call(c"AllReduce", 100, true, false);
             // These are queued behind it.
             all.call(c"AllReduce", 101, false, false);
@@ -109,6 +109,10 @@ fn as_a_rank() {
         thread::sleep(Duration::from_millis(1_100));
         plugin.write().unwrap();
     });
+    // A rank that is killed does not end well.
+    if case != "ended" {
+        std::mem::forget(plugin);
+    }
 }
 
 /// Runs the ranks of a case that have a file.
@@ -159,7 +163,7 @@ fn the_missing_rank_is_named_with_its_span() {
 
 #[test]
 fn other_reasons_for_a_hang_are_told_apart() {
-    let [order, link, chain, well] = ["order", "link", "chain", "well"].map(|case| {
+    let [order, link, chain, ended, well] = ["order", "link", "chain", "ended", "well"].map(|case| {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), case, &[0, 1, 2, 3]);
         printed("ranks hang", &[folder.path()])
@@ -177,9 +181,12 @@ fn other_reasons_for_a_hang_are_told_apart() {
         "{link}"
     );
     // The cause comes first.
-    let (cause, rest) =
-        chain.split_once("AllReduce 100").map(|(table, _)| table).zip(chain.split_once("\nAllGather 0")).unwrap();
-    assert!(!cause.contains("is missing") && rest.1.contains("rank 3 is missing"), "{chain}");
+    let sentences: Vec<_> = chain.lines().filter(|line| line.contains("is missing")).collect();
+    let expected =
+        "AllGather 0 of communicator 000000000000beef (dp), 2 ranks: rank 3 is missing, in `train_step > opt";
+    assert!(sentences.len() == 2 && sentences[0].starts_with(expected), "{chain}");
+    assert!(sentences[1].contains("and waits in AllGather 0 of communicator 000000000000beef; rank 3 is"), "{chain}");
+    assert!(ended.contains("rank 2 is missing, as it has ended, step 0; ranks 0, 1, 3 wait"), "{ended}");
     assert!(well.contains("none of 4 ranks waits in a collective for longer than 1.00 s"), "{well}");
 }
 
