@@ -296,6 +296,7 @@ impl Intake {
                 | Record::Call(_)
                 | Record::Memory(_)
                 | Record::Operation { .. }
+                | Record::Collective { .. }
         );
         losses.late += u64::from(is_owner);
         // The fields that follow are counted with this one.

@@ -8,6 +8,6 @@
 
 pub use crate::{
     heap::Uncounted,
-    host::{DeviceWork, FollowedPool, HandOver, PoolUse, Watch, Watcher},
+    host::{DeviceWork, FollowedPool, HandOver, PoolUse, ThreadSpans, Watch, Watcher},
     recording::Origin,
 };

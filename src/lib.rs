@@ -97,6 +97,7 @@
 //! - `kernspan-burn`: attributes Burn's kernels to the spans that requested them, across its fusion and device threads.
 //! - `kernspan-otlp`: traces and metrics for Jaeger, Grafana and other OpenTelemetry collectors.
 //! - `kernspan-check`: checks whether a run is worse than an earlier one, for tests and CI.
+//! - `kernspan-nccl`: NCCL's profiler plugin, so that kernels have their exact collectives and hangs are named.
 //! - `kernspan-cli`: the program `kernspan`, which prints tables from trace files and converts them.
 //!
 //! # Features

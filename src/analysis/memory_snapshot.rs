@@ -89,7 +89,7 @@ pub struct HeldAllocation {
     pub(crate) stack: u32,
 }
 
-/// A span in the stack of an allocation.
+/// A span in the stack of an allocation or of a thread.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

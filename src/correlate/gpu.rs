@@ -5,16 +5,20 @@ use super::{
     streams::{Rows, rows},
 };
 use crate::{
+    analysis::WorkKind,
     clock::{Ticks, Timeline},
     gallop_search::GallopSearch,
     recording::{GpuRecording, Origin, OverheadRecord, Pool, WaitRecord, WorkRecord},
     trace::{
-        AllocationData, ApiCallId, Attribution, DeviceId, MemoryChange, Overhead, Step, StepId, ThreadId, Timestamp,
-        Trace, WaitData, WorkData,
+        AllocationData, ApiCallId, Attribution, Collective, DeviceId, MemoryChange, Overhead, Step, StepId, ThreadId,
+        Timestamp, Trace, WaitData, WorkData, WorkId,
     },
 };
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 /// The origins of calls, allocations and operations; `None` for those that a thread made on its own behalf.
 #[derive(Debug, Default)]
@@ -25,6 +29,8 @@ pub(super) struct Origins {
     pub(super) allocations: Vec<Option<Origin>>,
     /// The origin of each of the trace's operations.
     pub(super) operations: Vec<Option<Origin>>,
+    /// The collectives that frameworks reported, with the correlation id of the launch of each.
+    pub(super) collectives: Vec<(u32, Arc<Collective>)>,
 }
 
 /// Adds the GPU's records to a trace that already has spans, steps, API calls and allocations.
@@ -45,6 +51,29 @@ pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, requested: Ve
     trace.waits.sort_by_key(|wait| wait.start);
     trace.overheads = overheads.into_iter().map(overhead).collect();
     count_memory(trace, &contexts, pools);
+}
+
+/// Gives kernels the collectives that were reported right after their launch. A kernel that is not one of NCCL's was
+/// not launched for a collective; then the record of the right launch was lost.
+pub(super) fn join_collectives(trace: &mut Trace, reported: Vec<(u32, Arc<Collective>)>) {
+    let mut by_launch: FxHashMap<u32, Arc<Collective>> = FxHashMap::default();
+    for (correlation, collective) in reported {
+        match by_launch.entry(correlation) {
+            Entry::Occupied(mut entry) => Arc::make_mut(entry.get_mut()).merge(&collective),
+            Entry::Vacant(entry) => drop(entry.insert(collective)),
+        }
+    }
+    if by_launch.is_empty() {
+        return;
+    }
+    for index in 0..trace.work.len() {
+        let work = trace.work_of(WorkId::new(index));
+        let (id, correlation) = (work.id(), work.correlation());
+        if WorkKind::of(work) == WorkKind::Communication {
+            let collective = by_launch.get(&correlation).map(|collective| (id, Arc::clone(collective)));
+            trace.collectives.extend(collective);
+        }
+    }
 }
 
 /// Attributes calls, allocations and operations that a thread made on behalf of others to the others' spans, and each

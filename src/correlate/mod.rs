@@ -50,7 +50,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     let (mut callsites, mut operations) = (Callsites::default(), Operations::default());
     let extent = window.open.ticks..=window.close.ticks;
     let functions = &gpu_recording.functions;
-    let (origins, enters) =
+    let (mut origins, enters) =
         Threads::new(&mut trace, &mut callsites, &timeline, extent, functions, &mut operations).add(threads);
     trace.callsites = callsites.into_table();
     let (events, counters, lost_values) = fields::extract_counters(std::mem::take(&mut trace.events), &trace);
@@ -93,6 +93,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     let requested = gpu::hand_over(&mut trace, &origins, &timeline, window.open.ticks);
     operations.add_to(&mut trace);
     join_gpu(&mut trace, gpu_recording, requested);
+    gpu::join_collectives(&mut trace, std::mem::take(&mut origins.collectives));
     trace
 }
 
@@ -125,4 +126,113 @@ fn heap_samples(trace: &mut Trace, samples: &[HeapSample], timeline: &Timeline) 
     lines.sort_unstable_by_key(|(_, index)| *index);
     trace.heap_lines = lines.into_iter().map(|(line, _)| line).collect();
     data
+}
+
+#[cfg(test)]
+mod tests {
+    use super::correlate;
+    use crate::{
+        clock::{Anchor, Clock, Ticks},
+        recording::{ClosedWindow, DeviceCall, GpuRecording, Record, Recording, ThreadRecords, WorkRecord},
+        thread::ThreadInfo,
+        trace::{Collective, Detail, Kernel, Losses, Metadata, ThreadId, Timestamp, Trace},
+    };
+    use std::{sync::Arc, time::Instant};
+    use tracing::level_filters::LevelFilter;
+
+    fn launch(correlation: u32) -> Record {
+        let at = u64::from(correlation) * 100;
+        Record::Call(DeviceCall::new(Ticks(at), Ticks(at + 32), correlation, 1, 307, 0))
+    }
+
+    fn collective(at: u64, sequence: u64) -> Record {
+        let collective = Collective {
+            operation: "allreduce".to_owned(),
+            sequence: Some(sequence),
+            elements_in: 10 + sequence,
+            elements_out: 10,
+            dtype: "ncclFloat32".to_owned(),
+            ..Collective::default()
+        };
+        Record::Collective { at: Ticks(at), collective: Arc::new(collective) }
+    }
+
+    /// The trace of threads that wrote these records, and of kernels with these correlation ids.
+    fn trace(threads: Vec<Vec<Record>>, kernels: &[(u32, &str)]) -> Trace {
+        let [open, close] = [1, 10_000].map(|at| Anchor { ticks: Ticks(at), unix: Timestamp::from_unix_nanos(at) });
+        let window = ClosedWindow {
+            index: 0,
+            open,
+            close,
+            levels: LevelFilter::TRACE,
+            closed: Instant::now(),
+            steps: Vec::new(),
+            steps_by_close: false,
+            lost_steps: 0,
+            unrecorded_step: None,
+            heap: None,
+            charged: 0,
+            followed: false,
+            leftover: false,
+        };
+        let kernel = |&(correlation, name): &(u32, &str)| WorkRecord {
+            detail: Detail::Kernel(Kernel { name: name.into(), ..Kernel::default() }),
+            device: 0,
+            context: 1,
+            stream: correlation,
+            start: Timestamp::from_unix_nanos(5_000),
+            end: Timestamp::from_unix_nanos(6_000),
+            correlation,
+            graph: None,
+        };
+        let gpu = GpuRecording { work: kernels.iter().map(kernel).collect(), ..GpuRecording::default() };
+        let thread = |(id, records): (usize, Vec<Record>)| {
+            let thread = ThreadInfo { id: ThreadId::new(id as u64), name: "main".to_owned() };
+            ThreadRecords { thread, chunks: vec![records], charged: 0 }
+        };
+        let threads = threads.into_iter().enumerate().map(thread).collect();
+        let timeline = Clock::mock().timeline(&[open, close]);
+        let recording = Recording { window, timeline, threads, losses: Losses::default(), gpu };
+        correlate(recording, Arc::new(Metadata::default()))
+    }
+
+    #[test]
+    fn collectives_belong_to_the_kernel_that_their_thread_launched_last() {
+        let first = vec![
+            // Its launch was made before the window.
+            collective(50, 4),
+            launch(1),
+            collective(150, 5),
+            // Two of a group call share a kernel.
+            launch(2),
+            collective(250, 6),
+            collective(260, 7),
+            // The launch of the right kernel was lost.
+            launch(3),
+            collective(350, 8),
+            // This one is after the window.
+            launch(4),
+            collective(10_001, 9),
+        ];
+        let second = vec![launch(5), collective(170, 20)];
+        let nccl = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
+        let kernels = [(1, nccl), (2, nccl), (3, "gemm"), (4, nccl), (5, nccl), (6, nccl)];
+        let trace = trace(vec![first, second], &kernels);
+        let found = trace.work().map(|work| {
+            let collective = work.collective();
+            (
+                work.correlation(),
+                collective.map(|it| (it.sequence.unwrap(), it.merged, it.elements_in, it.elements_out)),
+            )
+        });
+        let expected = [
+            (1, Some((5, 0, 15, 10))),
+            (2, Some((6, 1, 33, 20))),
+            (3, None),
+            (4, None),
+            (5, Some((20, 0, 30, 10))),
+            (6, None),
+        ];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+    }
 }

@@ -174,6 +174,11 @@ impl<'a> Threads<'a> {
                 self.trace.operation_calls.push(call);
                 self.origins.operations.push(state.adopted);
             }
+            // The launch is recorded, or it was made before the window and its kernel is not in it either.
+            Record::Collective { at, collective } if self.is_inside(at) => {
+                let launch = state.calls.last().map(|(call, _)| call.correlation);
+                self.origins.collectives.extend(launch.map(|correlation| (correlation, collective)));
+            }
             Record::Heap(used) => {
                 if let Some((span, heap)) = state.innermost().zip(self.trace.heap.as_mut()) {
                     *heap.entry(span).or_default() += used;
@@ -181,7 +186,8 @@ impl<'a> Threads<'a> {
             }
             Record::Parent { id } if matches!(state.owner, Owner::Span(_)) => self.enters.add_parent(id),
             // These were made before the window or after it.
-            Record::Call(_) | Record::Memory(_) | Record::Operation { .. } | Record::Parent { .. } => {}
+            Record::Call(_) | Record::Memory(_) | Record::Parent { .. } => {}
+            Record::Operation { .. } | Record::Collective { .. } => {}
             Record::Field(field) => self.add_field(&state.owner, field),
             Record::Fields(fields) => self.share_fields(&state.owner, fields),
             Record::ContextOf { id } => {

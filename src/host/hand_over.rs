@@ -7,11 +7,11 @@ use super::{
     watcher::{Watch, Watcher},
 };
 use crate::{
-    analysis::MemoryPool,
+    analysis::{MemoryFrame, MemoryPool},
     clock::Ticks,
     recording::{MemoryCall, MemoryFacts, Origin, Record},
     thread::this_thread,
-    trace::{MemoryChange, Operation},
+    trace::{Collective, MemoryChange, Operation},
 };
 use std::{fmt, sync::Arc};
 
@@ -174,6 +174,34 @@ impl HandOver {
         FollowedPool::new(Arc::clone(&self.host), pool, Arc::new(read))
     }
 
+    /// Records that this thread has just launched the kernel of a collective: the one that its last call to the
+    /// device's API launched. Several collectives reported after one launch share its kernel.
+    ///
+    /// It takes `describe` only while something is recorded; otherwise it costs one load.
+    #[inline]
+    pub fn collective(&self, describe: impl FnOnce() -> Arc<Collective>) {
+        self.host.write_reported(|at| Record::Collective { at, collective: describe() });
+    }
+
+    /// The number of the current step, counted from 0.
+    pub fn current_step(&self) -> u64 {
+        self.host.steps()
+    }
+
+    /// Returns the spans that are open on this thread, outermost first, whether or not a window is open. It takes some
+    /// hundred nanoseconds a span.
+    pub fn open_spans(&self) -> Vec<MemoryFrame> {
+        let Some(open) = self.host.open_spans() else { return Vec::new() };
+        open.ids().iter().filter_map(|&id| self.host.describe(id)).collect()
+    }
+
+    /// Returns the spans that are open on each thread, for threads that have any.
+    ///
+    /// The threads are not stopped: a thread that enters or exits a span meanwhile is left out.
+    pub fn open_spans_of_threads(&self) -> Vec<ThreadSpans> {
+        self.host.open_spans_of_threads()
+    }
+
     /// Attributes this thread's launches to its own spans again.
     #[inline]
     pub fn release(&self) {
@@ -209,6 +237,22 @@ impl HandOver {
     /// ```
     pub fn watch(&self, watcher: Arc<dyn Watcher>) -> Watch {
         Watch::new(Arc::clone(&self.host), watcher)
+    }
+}
+
+/// The spans that are open on a thread at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ThreadSpans {
+    /// The name of the thread, as in traces.
+    pub thread: String,
+    /// The spans, outermost first. Of a very deep stack, these are the outer ones.
+    pub spans: Vec<MemoryFrame>,
+}
+
+impl ThreadSpans {
+    pub(super) fn new(thread: &str, spans: Vec<MemoryFrame>) -> Self {
+        Self { thread: thread.to_owned(), spans }
     }
 }
 

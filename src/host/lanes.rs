@@ -3,12 +3,13 @@
 use super::{
     Control,
     lane::{Lane, LaneReader, Ring},
+    stack::SharedStack,
 };
 use crate::thread::{self, ThreadInfo};
 use std::{
     cell::RefCell,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -36,6 +37,8 @@ struct Rings {
     new: Vec<LaneReader>,
     /// The rings of threads that have ended, for reuse by new threads.
     free: Vec<Ring>,
+    /// The name and the stack of each thread, and of some that have ended.
+    stacks: Vec<(String, Weak<SharedStack>)>,
 }
 
 thread_local! {
@@ -134,13 +137,22 @@ impl Lanes {
         let ring = self.lock_rings().take_free();
         let ring = ring.unwrap_or_else(|| Lane::ring(self.capacity));
         let (lane, reader) = Lane::new(self.profiler, self.control(), ThreadInfo::of_this_thread(), ring);
-        self.lock_rings().new.push(reader);
+        let mut rings = self.lock_rings();
+        rings.keep_stack(&reader);
+        rings.new.push(reader);
+        drop(rings);
         lanes.push(lane);
         lanes.len() - 1
     }
 
     fn lock_rings(&self) -> MutexGuard<'_, Rings> {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The name and the stack of each thread.
+    pub(super) fn stacks(&self) -> Vec<(String, Arc<SharedStack>)> {
+        let rings = self.lock_rings();
+        rings.stacks.iter().filter_map(|(name, stack)| Some((name.clone(), stack.upgrade()?))).collect()
     }
 
     /// The readers of lanes made since the last call.
@@ -173,6 +185,13 @@ impl Rings {
             done.into_iter().filter_map(LaneReader::into_ring).for_each(|ring| self.keep(ring));
         }
         self.free.pop()
+    }
+
+    fn keep_stack(&mut self, reader: &LaneReader) {
+        if self.stacks.len() >= 32 && self.stacks.len().is_power_of_two() {
+            self.stacks.retain(|(_, stack)| stack.strong_count() > 0);
+        }
+        self.stacks.push((reader.thread().name.to_string(), reader.stack()));
     }
 
     fn keep(&mut self, ring: Ring) {

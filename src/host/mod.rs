@@ -27,7 +27,7 @@ mod watcher;
 
 pub use self::{
     call_attributor::DeviceWork,
-    hand_over::HandOver,
+    hand_over::{HandOver, ThreadSpans},
     layer::ProfilerLayer,
     memory_pools::{FollowedPool, PoolUse},
     watcher::{Watch, Watcher},
@@ -42,6 +42,7 @@ use self::{
     memory_pools::MemoryPools,
     otel_contexts::OtelContexts,
     span_lookup::SpanLookup,
+    stack::SharedStack,
     watcher::Watchers,
 };
 use crate::{
@@ -54,7 +55,7 @@ use crate::{
 use std::{
     borrow::Cow,
     sync::{
-        MutexGuard,
+        Arc, MutexGuard,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -278,6 +279,17 @@ impl Host {
         let mut open = None;
         self.lanes.with(|lane| open = Some(lane.open_spans()));
         open.filter(|open| !open.ids().is_empty())
+    }
+
+    /// Returns the spans that are open on each thread, for threads that have any.
+    fn open_spans_of_threads(&self) -> Vec<ThreadSpans> {
+        let open = |(name, stack): (String, Arc<SharedStack>)| {
+            let ids = stack.ids();
+            let spans: Vec<_> = ids.iter().filter_map(|&id| self.describe(id)).collect();
+            // Spans that both readings show were alive in between, and their ids were not reused.
+            (!spans.is_empty() && ids == stack.ids()).then(|| ThreadSpans::new(&name, spans))
+        };
+        self.lanes.stacks().into_iter().filter_map(open).collect()
     }
 
     /// Describes a live span.

@@ -119,6 +119,15 @@ impl GpuEvents {
                 "In msg nelems" => collective.elements_in = raw.u64().unwrap_or(0),
                 "Out msg nelems" => collective.elements_out = raw.u64().unwrap_or(0),
                 "dtype" => collective.dtype = raw.text().unwrap_or_default().into_owned(),
+                "Seq" => collective.sequence = raw.u64(),
+                "Algorithm" => collective.algorithm = self.name(&raw.text().unwrap_or_default()),
+                "Protocol" => collective.protocol = self.name(&raw.text().unwrap_or_default()),
+                "Channels" => collective.channels = raw.u32().unwrap_or(0),
+                "Communicator" => {
+                    collective.communicator = raw.text().and_then(|text| u64::from_str_radix(&text, 16).ok());
+                }
+                "Group rank" => collective.group_rank = raw.u32(),
+                "Merged collectives" => collective.merged = raw.u32().unwrap_or(0),
                 "step" => step = Some(raw.u64()),
                 "device" => work.device = raw.u32().unwrap_or(0),
                 "context" => work.context = raw.u32().unwrap_or(0),

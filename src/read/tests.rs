@@ -10,10 +10,10 @@ use super::{
 use crate::{
     Chrome, Exporter, Report,
     analysis::Analysis,
-    trace::{Trace, sample},
+    trace::{Collective, Trace, Work, sample},
 };
 use proptest::prelude::*;
-use std::{io::Read, path::Path};
+use std::{io::Read, path::Path, sync::Arc};
 
 /// Writes a trace as Kineto's JSON, and returns the file.
 fn written(trace: &Trace, chrome: impl FnOnce(Chrome) -> Chrome) -> Vec<u8> {
@@ -46,6 +46,36 @@ fn check(name: &str, trace: &Trace) {
     assert_eq!(back.losses().unread, 0, "{name}");
     // And once more, since a file may be converted.
     assert_eq!(report(&read_back(&back)), after, "{name}");
+}
+
+#[test]
+fn all_that_is_known_of_a_collective_is_read_back() {
+    let [mut trace, _] = sample::ranks();
+    let described = Collective {
+        operation: "allreduce".to_owned(),
+        group: "00c0ffee".into(),
+        description: "data parallel".to_owned(),
+        ranks: vec![0, 1],
+        group_size: 2,
+        elements_in: 1 << 40,
+        elements_out: 1 << 40,
+        dtype: "ncclFloat32".to_owned(),
+        sequence: Some(0),
+        algorithm: "RING".into(),
+        protocol: "LL128".into(),
+        channels: 24,
+        communicator: Some(u64::MAX - 1),
+        group_rank: Some(0),
+        merged: 2,
+    };
+    let nccl: Vec<_> = trace.work().filter(|work| work.name().to_string().starts_with("nccl")).map(Work::id).collect();
+    assert_eq!(nccl.len(), 4);
+    trace.collectives.insert(nccl[0], Arc::new(described.clone()));
+    let unknown = Collective { operation: "allgather".to_owned(), ..Collective::default() };
+    trace.collectives.insert(nccl[1], Arc::new(unknown.clone()));
+    let back = read_back(&trace);
+    let found: Vec<_> = back.work().filter_map(Work::collective).collect();
+    assert_eq!(found, [&described, &unknown]);
 }
 
 #[test]

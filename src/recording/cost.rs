@@ -2,7 +2,8 @@
 
 use super::{Origin, Record, Recording, StepMark, ThreadRecords};
 use crate::trace::{
-    AllocationData, ApiCallData, EventData, FieldData, OperationCallData, SpanData, SpanId, Step, TraceContext, Track,
+    AllocationData, ApiCallData, Collective, EventData, FieldData, OperationCallData, SpanData, SpanId, Step,
+    TraceContext, Track,
 };
 use std::sync::Arc;
 
@@ -54,6 +55,8 @@ impl Record {
                 size_of::<(OperationCallData, Option<Origin>)>() + 4 * size_of::<u64>() + owned
             }
             Self::Pool { .. } => MAP_ENTRY,
+            // The names in it are shared.
+            Self::Collective { .. } => size_of::<Collective>() + ALLOCATION + 2 * MAP_ENTRY,
             Self::Fields(_) | Self::Join { .. } | Self::Joined | Self::Exit { .. } | Self::Adopt(_) => 0,
         }
     }

@@ -3,7 +3,7 @@
 use super::{DeviceCall, MemoryCall, Origin};
 use crate::{
     clock::Ticks,
-    trace::{FieldData, HeapUse, Level, Operation, TraceContext},
+    trace::{Collective, FieldData, HeapUse, Level, Operation, TraceContext},
 };
 use std::{backtrace::Backtrace, num::NonZeroU64, sync::Arc};
 
@@ -67,6 +67,8 @@ pub(crate) enum Record {
     Heap(HeapUse),
     /// A framework reported an operation.
     Operation { at: Ticks, operation: Arc<Operation> },
+    /// The call before it launched the kernel of this collective.
+    Collective { at: Ticks, collective: Arc<Collective> },
     /// The calls and operations that follow are made on behalf of this origin; `None` means on behalf of the thread
     /// itself.
     Adopt(Option<Origin>),

@@ -13,6 +13,7 @@ mod fault;
 mod file;
 mod flame;
 mod github;
+mod hang;
 mod html;
 mod input;
 mod json;
@@ -58,6 +59,7 @@ Examples:
   kernspan steps runs/mnist                            durations and GPU use of each step
   kernspan memory runs/mnist                           what GPU memory is used for at its peak
   kernspan ranks runs/ddp                              which rank the others wait for
+  kernspan ranks hang runs/ddp                         which rank is missing from a collective
   kernspan baseline runs/mnist -o baseline.json        statistics to compare later runs with
   kernspan check --baseline baseline.json runs/mnist   regression check for CI
   kernspan convert window.kernspan trace.pftrace       for ui.perfetto.dev

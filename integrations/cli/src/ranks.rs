@@ -2,6 +2,7 @@
 
 use crate::{
     fault::Fault,
+    hang,
     input::Inputs,
     json::json,
     output::{Section, Style},
@@ -22,21 +23,36 @@ use std::collections::BTreeMap;
 /// If several ranks share a GPU, those that wait leave more of it to the late one, so that fixing it gains less than
 /// the others wait.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
 Examples:
   kernspan ranks runs/ddp
+  kernspan ranks hang runs/ddp
   kernspan ranks --json rank0.json.gz rank1.json.gz
 
-Exit status: 0 success; 1 a file could not be read, or there are no collectives of several ranks; 2 usage error")]
+Exit status: 0 success; 1 a file could not be read, or there are no collectives of several ranks; 2 usage error"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
     #[command(flatten)]
     style: Style,
+    #[command(subcommand)]
+    command: Option<RanksCommand>,
+}
+
+#[derive(clap::Subcommand)]
+enum RanksCommand {
+    Hang(hang::Args),
 }
 
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
+        if let Some(RanksCommand::Hang(hang)) = &self.command {
+            return hang.run();
+        }
         let read = self.inputs.read()?;
         let mut profiles: BTreeMap<u32, RankProfile> = BTreeMap::new();
         for trace in read.traces() {

@@ -133,6 +133,28 @@ fn write_collective(args: &mut Object<'_>, collective: &Collective) {
     args.string("Process Group Name", &collective.group);
     args.string("Process Group Description", &collective.description);
     args.string("Process Group Ranks", &format!("{:?}", collective.ranks));
+    if let Some(sequence) = collective.sequence {
+        args.number("Seq", sequence);
+    }
+    if !collective.algorithm.is_empty() {
+        args.string("Algorithm", &collective.algorithm);
+    }
+    if !collective.protocol.is_empty() {
+        args.string("Protocol", &collective.protocol);
+    }
+    if collective.channels > 0 {
+        args.number("Channels", collective.channels);
+    }
+    // Not a number: those of JSON are exact up to 53 bits only.
+    if let Some(communicator) = collective.communicator {
+        args.string("Communicator", &format!("{communicator:016x}"));
+    }
+    if let Some(rank) = collective.group_rank {
+        args.number("Group rank", rank);
+    }
+    if collective.merged > 0 {
+        args.number("Merged collectives", collective.merged);
+    }
 }
 
 /// Adds the size of a kernel's launch, and how well it fills the device.

@@ -1,8 +1,8 @@
 //! The reading end of a lane.
 
-use super::{Found, Live, Record, Resolve, Ring, Shared, ThreadInfo};
+use super::{Found, Live, Record, Resolve, Ring, Shared, SharedStack, ThreadInfo};
 use rtrb::Consumer;
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{Arc, Weak, atomic::Ordering};
 
 /// The reading end of a lane, owned by the collector.
 #[derive(Debug)]
@@ -18,6 +18,11 @@ impl LaneReader {
 
     pub(crate) fn thread(&self) -> &ThreadInfo {
         &self.shared.thread
+    }
+
+    /// The open spans of the thread.
+    pub(in crate::host) fn stack(&self) -> Weak<SharedStack> {
+        Arc::downgrade(&self.shared.stack)
     }
 
     /// Whether the thread may have been in this window.

@@ -2,6 +2,7 @@
 
 use crate::{
     Collected, Profiler, Schedule, Trace,
+    analysis::MemoryFrame,
     correlate::join_gpu,
     framework::{HandOver, Origin},
     host::{
@@ -11,7 +12,10 @@ use crate::{
     recording::{GpuRecording, WorkRecord},
     trace::{ApiCall, Attribution, Detail, MemoryFill, Operation, OperationCall, Span, Work},
 };
-use std::{sync::Arc, thread};
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+};
 use tracing::info_span;
 use tracing_subscriber::prelude::*;
 
@@ -198,4 +202,48 @@ fn an_operation_belongs_to_the_step_it_was_asked_for_in() {
     let trace = collected.only();
     let steps: Vec<_> = trace.operations().map(|call| call.step().unwrap().number()).collect();
     assert_eq!(steps, [0, 1, 2]);
+}
+
+#[test]
+fn the_spans_of_all_threads_are_told_while_they_are_open() {
+    traces(|profiler, _| {
+        let hand_over = profiler.hand_over();
+        let path =
+            |spans: &[MemoryFrame]| spans.iter().map(|span| span.name.to_string()).collect::<Vec<_>>().join(" > ");
+        assert_eq!(hand_over.open_spans(), []);
+        assert_eq!(hand_over.open_spans_of_threads(), []);
+        let dispatch = tracing::dispatcher::get_default(Clone::clone);
+        // They are known whether or not a window is open.
+        for records in [false, true] {
+            if records {
+                profiler.start();
+            }
+            let step = info_span!("step").entered();
+            let (inside, is_inside) = mpsc::channel();
+            let (leave, left) = mpsc::channel::<()>();
+            let of_thread = (dispatch.clone(), hand_over.clone());
+            let loader = thread::Builder::new().name("loader".to_owned()).spawn(move || {
+                let (dispatch, hand_over) = of_thread;
+                tracing::dispatcher::with_default(&dispatch, || {
+                    let _load = info_span!("load", op.name = "decode").entered();
+                    inside.send(hand_over.open_spans()).unwrap();
+                    let _ = left.recv();
+                });
+            });
+            assert_eq!(path(&is_inside.recv().unwrap()), "decode");
+            info_span!("forward").in_scope(|| {
+                assert_eq!(path(&hand_over.open_spans()), "step > forward");
+                let mut all = hand_over.open_spans_of_threads();
+                all.sort_by_key(|open| path(&open.spans));
+                let paths: Vec<_> = all.iter().map(|open| path(&open.spans)).collect();
+                assert_eq!(paths, ["decode", "step > forward"]);
+                assert_eq!(all[0].thread, "loader");
+                assert!(all[1].spans[0].file.is_some_and(|file| file.ends_with("operations.rs")));
+            });
+            drop(step);
+            leave.send(()).unwrap();
+            loader.unwrap().join().unwrap();
+            assert_eq!(hand_over.open_spans_of_threads(), []);
+        }
+    });
 }

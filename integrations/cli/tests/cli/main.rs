@@ -5,6 +5,7 @@ mod check;
 mod convert;
 mod diff;
 mod files;
+mod hang;
 mod html;
 mod inputs;
 mod memory;
