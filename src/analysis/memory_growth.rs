@@ -41,6 +41,8 @@ struct Trend {
     bytes_per_step: f64,
     /// The bytes from the beginning to the end.
     bytes: f64,
+    /// The level of each quarter.
+    quarters: Vec<f64>,
 }
 
 impl MemorySeries {
@@ -57,6 +59,8 @@ impl MemorySeries {
     /// Kendall's statistic. Of 400 simulated runs each, without a leak none was above; with one of 64 KiB a step in 200
     /// steps that use up to 6 MiB in their course, 95 % were. A jump has no trend in one of the halves.
     const SIGNIFICANT: (f64, f64) = (5.0, 1.0);
+    /// The least significance of a trend that windows support. 2 % of runs without a trend have it.
+    const SUPPORTED: f64 = 2.0;
 
     /// Returns how the memory grows, if it does so steadily: not only while the first quarter of the run fills caches,
     /// not by a jump, and not up to a level at which it stays. A growth that began later must have lasted for the
@@ -81,7 +85,28 @@ impl MemorySeries {
         let trend = Self::trend_of_lowest(points, enough_rising)
             .or_else(|| Self::trend_of_all(points).filter(|_| self.source().is_exact()))
             .filter(|trend| trend.bytes >= self.source().insignificant() as f64)?;
-        let slope = trend.bytes_per_step;
+        self.describe(points, &trend)
+    }
+
+    /// Returns the growth of a memory of which windows show that each step keeps so many bytes, if it grows by about as
+    /// much: from half to twice. With that evidence, less significance suffices than without.
+    pub(crate) fn growth_by(&self, kept_per_step: f64) -> Option<MemoryGrowth> {
+        let (first, last) = (self.points().first()?.step, self.points().last()?.step);
+        let quarter = first + (last - first) / 4;
+        let points = &self.points()[self.points().partition_point(|point| point.step < quarter)..];
+        let trend = Self::trend_of_means(points).filter(|trend| {
+            let expected = kept_per_step * (last - quarter) as f64;
+            let is_expected = trend.bytes >= expected / 2.0 && trend.bytes <= expected * 2.0;
+            is_expected && trend.bytes >= self.source().insignificant() as f64
+        })?;
+        let (enough_points, enough_steps) = Self::ENOUGH;
+        let is_enough = points.len() >= enough_points && last - quarter >= enough_steps;
+        (is_enough && significance(points) >= Self::SUPPORTED).then(|| self.describe(points, &trend)).flatten()
+    }
+
+    /// Describes a trend of the last part of the run.
+    fn describe(&self, points: &[MemoryPoint], trend: &Trend) -> Option<MemoryGrowth> {
+        let (first, last, slope) = (points.first()?, points.last()?, trend.bytes_per_step);
         // From the end back to where most points are off the line: a step uses more and less memory in its course.
         let levels = points.iter().map(|point| point.bytes as f64 - slope * point.step as f64).collect();
         let level = median(levels)?;
@@ -128,24 +153,26 @@ impl MemorySeries {
         if !Self::is_steady(&quarters, bytes) || rising < enough_rising {
             return None;
         }
-        Some(Trend { bytes_per_step: slope(lowest)?, bytes })
+        Some(Trend { bytes_per_step: slope(lowest)?, bytes, quarters })
     }
 
     /// Returns the trend of all points, which shows where steps use much more in their course than they keep. Of
     /// memory that drifts without a leak, as that of a process, it would show that, too.
     fn trend_of_all(points: &[MemoryPoint]) -> Option<Trend> {
-        let mean = |part: &&[MemoryPoint]| part.iter().map(|it| it.bytes as f64).sum::<f64>() / part.len() as f64;
-        let quarters: Vec<f64> = Self::parts(points, 4)?.iter().map(mean).collect();
-        // From the middle of the first quarter to that of the last are three quarters.
-        let bytes = (quarters[3] - quarters[0]) * 4.0 / 3.0;
         let (first, second) = points.split_at(points.len() / 2);
         let (of_all, of_half) = Self::SIGNIFICANT;
         let is_significant =
             significance(points) >= of_all && significance(first) >= of_half && significance(second) >= of_half;
-        if !Self::is_steady(&quarters, bytes) || !is_significant {
-            return None;
-        }
-        Some(Trend { bytes_per_step: slope(points.iter().collect())?, bytes })
+        Self::trend_of_means(points).filter(|trend| is_significant && Self::is_steady(&trend.quarters, trend.bytes))
+    }
+
+    /// Returns the trend of the means of quarters, whatever it is.
+    fn trend_of_means(points: &[MemoryPoint]) -> Option<Trend> {
+        let mean = |part: &&[MemoryPoint]| part.iter().map(|it| it.bytes as f64).sum::<f64>() / part.len() as f64;
+        let quarters: Vec<f64> = Self::parts(points, 4)?.iter().map(mean).collect();
+        // From the middle of the first quarter to that of the last are three quarters.
+        let bytes = (quarters[3] - quarters[0]) * 4.0 / 3.0;
+        Some(Trend { bytes_per_step: slope(points.iter().collect())?, bytes, quarters })
     }
 }
 
@@ -240,22 +267,33 @@ mod tests {
     }
 
     /// A step uses up to 6 MiB in its course, and is looked at at any moment of it.
+    fn busy(seed: u64, leak: impl Fn(u64) -> u64) -> MemorySeries {
+        let mut series = MemorySeries::new(MemorySource::Gpu(DeviceId::default()), None);
+        for point in 0..75 {
+            let (step, in_step) = (point * 200 / 75, noise(seed * 1_000 + point) * 6 * MIB / 100);
+            series.push(step, Timestamp::default(), 3 * MIB + leak(step) + in_step);
+        }
+        series
+    }
+
+    const RUNS: u64 = 300;
+
     #[test]
     fn the_course_of_a_step_neither_hides_a_leak_nor_looks_like_one() {
-        const RUNS: u64 = 300;
-        let found = |leak: u64| {
-            let run = |seed: u64| {
-                let mut series = MemorySeries::new(MemorySource::Gpu(DeviceId::default()), None);
-                for point in 0..75 {
-                    let (step, in_step) = (point * 200 / 75, noise(seed * 1_000 + point) * 6 * MIB / 100);
-                    series.push(step, Timestamp::default(), 3 * MIB + step * leak + in_step);
-                }
-                series.growth().is_some()
-            };
-            (0..RUNS).filter(|&seed| run(seed)).count()
-        };
+        let found = |leak: u64| (0..RUNS).filter(|&seed| busy(seed, |step| step * leak).growth().is_some()).count();
         assert!(found(0) <= 1, "{} false alarms", found(0));
         // 13 MiB in all, about twice what one step uses.
         assert!(found(64 << 10) >= RUNS as usize * 95 / 100, "{} of {RUNS} found", found(64 << 10));
+    }
+
+    #[test]
+    fn what_windows_show_supports_a_trend() {
+        let kept = (64 << 10) as f64;
+        let found =
+            |leak: &dyn Fn(u64) -> u64| (0..RUNS).filter(|&seed| busy(seed, leak).growth_by(kept).is_some()).count();
+        assert_eq!(found(&|step| step * (64 << 10)), RUNS as usize);
+        assert_eq!(found(&|_| 0), 0, "nothing grows");
+        assert_eq!(found(&|step| step.min(50) * (64 << 10)), 0, "a cache that is full after a quarter");
+        assert_eq!(found(&|step| step * (512 << 10)), 0, "something else grows");
     }
 }

@@ -176,7 +176,7 @@ impl MemoryOfRun {
 
     pub(super) fn leaks(&self) -> Vec<Leak> {
         let growths: Vec<_> =
-            self.followed.series.iter().filter_map(|series| Some((series.source(), series.growth()?))).collect();
+            self.followed.series.iter().filter_map(|series| Some((series.source(), self.growth(series)?))).collect();
         let follows = |is: &dyn Fn(MemorySource) -> bool| self.followed.series.iter().any(|series| is(series.source()));
         let grows = |is: &dyn Fn(MemorySource) -> bool| growths.iter().any(|(source, _)| is(*source));
         let is_cause = |source: MemorySource| match source {
@@ -200,6 +200,17 @@ impl MemoryOfRun {
             Leak { source, growth, owners: self.owners(source, growth.bytes_per_step) }
         };
         growths.iter().filter(|(source, _)| is_cause(*source)).map(leak).collect()
+    }
+
+    /// Returns how a memory grows. If its course alone does not show it, the windows may: the bytes that spans keep in
+    /// most of their steps. They are exact for GPUs only.
+    fn growth(&self, series: &MemorySeries) -> Option<MemoryGrowth> {
+        let by_windows = || {
+            let is_exact = matches!(series.source(), MemorySource::Gpu(_) | MemorySource::Pool(_));
+            let kept: f64 = self.owners(series.source(), 0.0).iter().map(|owner| owner.bytes_per_step).sum();
+            (is_exact && kept > 0.0).then(|| series.growth_by(kept)).flatten()
+        };
+        series.growth().or_else(by_windows)
     }
 
     /// Returns the spans that keep memory, most bytes first, if they explain this growth in each step.
