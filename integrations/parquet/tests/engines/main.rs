@@ -136,7 +136,10 @@ fn mesh(tables: &mut Tables) {
                 ("pipeline".to_owned(), "send", false, 2),
             ];
             for (group, operation, waits, count) in groups {
-                for number in (0..count).filter(|number| random(40) > 0 || *number > 0) {
+                for number in 0..count {
+                    if number == 0 && random(40) == 0 {
+                        continue;
+                    }
                     let time = if waits { 20_000 } else { 500 } + random(4) * 100;
                     tables.rows(&schema::COLLECTIVES).push(&[
                         rank.into(),
@@ -200,8 +203,8 @@ fn check_all(folder: &Path, answers: &Answers) {
         check(run, answers, &compare_ranks(folder, Some(run)).unwrap().waits);
     }
     // It was not in vain.
-    let late = |run: &str| answers["late_ranks"].iter().filter(|row| row[0] == run).map(|row| int(&row[1])).collect();
-    assert_eq!([late("late"), late("even"), late("mesh")], [vec![2], vec![], vec![7]]);
+    let late: Vec<_> = answers["late_ranks"].iter().map(|row| (row[0].as_str().unwrap(), int(&row[1]))).collect();
+    assert_eq!(late, [("late", 2), ("mesh", 7)]);
     assert!(!answers["missing_collectives"].is_empty() && answers["slowest_kernels"].len() > 20);
 }
 
