@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn mesh(ranks: usize, seed: u64, with_fault: bool) -> Mesh {
     let mut random = Random(seed.wrapping_mul(2) + u64::from(with_fault));
     let pick = |random: &mut Random, sizes: &[usize], of: usize| {
-        let sizes: Vec<_> = sizes.iter().copied().filter(|size| of % size == 0 && of / size > 1).collect();
+        let sizes: Vec<_> = sizes.iter().copied().filter(|size| of.is_multiple_of(*size) && of / size > 1).collect();
         sizes.get(random.below(sizes.len() as u64) as usize).copied().unwrap_or(1)
     };
     let tensor = pick(&mut random, &[1, 2, 4, 8], ranks);
@@ -220,7 +220,7 @@ impl Sink for Writer<'_> {
             tables.rows(&schema::SPANS).push(&[&cells[..], &more].concat());
         }
         let is_last = rank as usize + 1 == self.lost.len();
-        if is_last && (step + 1) % Self::STEPS_PER_FILE == 0 {
+        if is_last && (step + 1).is_multiple_of(Self::STEPS_PER_FILE) {
             for tables in &mut self.tables {
                 self.problem = tables.write(self.folder).err().or(self.problem.take());
             }

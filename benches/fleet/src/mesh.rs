@@ -232,9 +232,9 @@ impl Mesh {
                     sink.collective(step, group, number as u32, &arrivals);
                 }
             }
-            for rank in 0..self.ranks() {
+            for (rank, &start) in starts.iter().enumerate() {
                 state.host(rank, OPTIMIZER, UPDATE, extra(Fault::Optimizer, rank));
-                sink.step(step, rank as u32, starts[rank], state.now[rank], &state.spans[rank]);
+                sink.step(step, rank as u32, start, state.now[rank], &state.spans[rank]);
             }
         }
     }

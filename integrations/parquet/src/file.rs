@@ -92,8 +92,8 @@ impl fmt::Display for TableError {
             }
             Problem::Version(found) => write!(
                 f,
-                "cannot read {path}: expected version {VERSION} of the schema, found {found}; write the tables again, or \
-                 use the kernspan that wrote them"
+                "cannot read {path}: expected version {VERSION} of the schema, found {found}; write the tables \
+                 again, or use the kernspan that wrote them"
             ),
             Problem::Foreign(table) => write!(f, "cannot read {path}: not a table of kernspan called {table}"),
             Problem::NoTables => {

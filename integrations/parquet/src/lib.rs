@@ -1,7 +1,7 @@
 //! Parquet tables of what [kernspan](https://docs.rs/kernspan) records: steps, spans, collectives and kernels of one
 //! rank or thousands, for any SQL engine and any data frame.
 //!
-//! [`Parquet`] is an exporter, [`Tables`] makes tables of any traces, and `kernspan tables` does so on the command line.
+//! [`Parquet`] is an exporter, [`Tables`] makes tables of any traces, as does `kernspan tables` on the command line.
 //! The folders are Hive-partitioned by run, `steps/run=night-7/….parquet`. [`schema`] documents the columns; it is
 //! versioned, and so are the [queries](sql::QUERIES).
 //!

@@ -22,8 +22,8 @@ pub enum Cell<'a> {
 /// use kernspan_parquet::{Rows, schema};
 ///
 /// let mut rows = Rows::new(&schema::KERNELS);
-/// let (rank, step) = (0_u32, 7_u64);
-/// rows.push(&[rank.into(), step.into(), "gemm".into(), "kernel".into(), 2.into(), 9.into(), 4.into(), 5.into(), 0.into()]);
+/// let key = [0.into(), 7.into(), "gemm".into(), "kernel".into()]; // Of rank 0 in step 7.
+/// rows.push(&[&key[..], &[2, 9, 4, 5, 0].map(Into::into)].concat());
 /// assert_eq!(rows.len(), 1);
 /// ```
 #[derive(Debug)]

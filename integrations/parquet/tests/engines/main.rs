@@ -4,6 +4,7 @@
 //! Python the tests print a message and pass, unless `CI=true`.
 
 #[path = "../../../../tests/support/downloads.rs"]
+#[allow(unreachable_pub, reason = "tests of the library use it, too")]
 mod downloads;
 
 use kernspan::{
