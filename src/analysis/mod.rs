@@ -57,6 +57,8 @@ mod memory_snapshot;
 mod memory_timeline;
 mod phase;
 mod quantile;
+mod rank_comparison;
+mod rank_profile;
 mod rank_waits;
 mod ranks;
 mod simulation;
@@ -81,7 +83,9 @@ pub use self::{
     memory_series::{MemoryPoint, MemoryPool, MemorySeries, MemorySource},
     memory_snapshot::{HeldAllocation, MemoryFrame, MemoryHolder, MemorySnapshot, SnapshotGpu, SnapshotReason},
     memory_timeline::{MemoryBlock, MemoryLifetimes, MemoryTimeline, MemoryUse},
-    rank_waits::{LateCause, LateRank, RankProfile, RankWait, RankWaits},
+    rank_comparison::RankComparison,
+    rank_profile::{RankProfile, StepCollective, is_pairwise, step_collectives},
+    rank_waits::{LateCause, LateRank, RankWait, RankWaits},
     span_costs::{Roofline, SpanCost},
     step_breakdown::StepBreakdown,
     streams::{QueueLength, StreamIdle, queue_lengths, stream_idle},

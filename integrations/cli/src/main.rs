@@ -26,8 +26,10 @@ mod ranks;
 mod report;
 mod runs;
 mod sort;
+mod sql;
 mod steps;
 mod sweep;
+mod tables;
 mod top;
 mod torch;
 
@@ -60,6 +62,7 @@ Examples:
   kernspan memory runs/mnist                           what GPU memory is used for at its peak
   kernspan ranks runs/ddp                              which rank the others wait for
   kernspan ranks hang runs/ddp                         which rank is missing from a collective
+  kernspan tables runs/ddp --out tables                Parquet tables, for SQL and data frames
   kernspan baseline runs/mnist -o baseline.json        statistics to compare later runs with
   kernspan check --baseline baseline.json runs/mnist   regression check for CI
   kernspan convert window.kernspan trace.pftrace       for ui.perfetto.dev
@@ -81,6 +84,8 @@ enum Command {
     Steps(steps::Args),
     Memory(memory::Args),
     Ranks(ranks::Args),
+    Tables(tables::Args),
+    Sql(sql::Args),
     Baseline(baseline::Args),
     Check(check::Args),
     Top(top::Args),
@@ -116,6 +121,8 @@ fn main() -> ExitCode {
         Command::Steps(args) => args.run(),
         Command::Memory(args) => args.run(),
         Command::Ranks(args) => args.run(),
+        Command::Tables(args) => args.run(),
+        Command::Sql(args) => args.run(),
         Command::Baseline(args) => args.run(),
         Command::Check(args) => args.run(),
         Command::Top(args) => args.run(),

@@ -12,6 +12,7 @@ mod memory;
 mod ranks;
 mod report;
 mod sweep;
+mod tables;
 
 use std::{
     ffi::OsStr,

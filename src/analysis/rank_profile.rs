@@ -1,0 +1,211 @@
+//! What a rank's traces tell about it, as far as ranks are compared by it.
+
+use super::{
+    analysis::Analysis, collectives::path_of, kinds::WorkKind, rank_comparison::RankComparison, rank_waits::RankWaits,
+};
+use crate::trace::{SpanId, Step, Trace, Work};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// One rank of a run: its collectives, and the time of its spans, over all windows.
+///
+/// It takes less memory than the traces, so that many ranks can be compared.
+///
+/// ```
+/// # fn show(traces: &[kernspan::Trace]) {
+/// use kernspan::analysis::{Analysis, RankProfile, RankWaits};
+/// use std::collections::BTreeMap;
+///
+/// let mut ranks: BTreeMap<u32, RankProfile> = BTreeMap::new();
+/// for trace in traces {
+///     ranks.entry(trace.metadata().rank).or_default().add(&Analysis::of(trace));
+/// }
+/// let waits = RankWaits::of(&ranks.into_values().collect::<Vec<_>>());
+/// waits.late().into_iter().for_each(|late| println!("{late}"));
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct RankProfile {
+    rank: u32,
+    world_size: u32,
+    host: String,
+    /// A step that is in several windows, as if there were several runs.
+    repeated: Option<u64>,
+    /// The durations of whole steps, by number.
+    steps: BTreeMap<u64, Duration>,
+    /// The duration of each collective.
+    collectives: FxHashMap<CollectiveKey, Duration>,
+    /// The time of spans, by path, in all steps together.
+    places: FxHashMap<Vec<String>, Place>,
+}
+
+/// What is the same on all ranks of a collective: its step, its group, and its number among those of both.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct CollectiveKey {
+    step: u64,
+    is_pairwise: bool,
+    group: Arc<str>,
+    number: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Place {
+    location: Option<String>,
+    /// The time on the host, without that of spans inside.
+    host: Duration,
+    /// The time of work on GPUs that is not a collective.
+    gpu: Duration,
+}
+
+/// Work that exchanges data with other ranks, with the number that makes it comparable with theirs: see
+/// [`step_collectives`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StepCollective<'a> {
+    /// The step in which it was requested.
+    pub step: &'a Step,
+    /// The name of the group of ranks; empty if it is not known.
+    pub group: Arc<str>,
+    /// The number among those of this step and group, from 0. Collectives and pairwise exchanges count separately.
+    pub number: u32,
+    /// The kernel.
+    pub work: Work<'a>,
+}
+
+impl<'a> StepCollective<'a> {
+    /// Returns the operation, such as `allreduce`: as the framework calls it, or else from the kernel's name.
+    pub fn operation(&self) -> &'a str {
+        match self.work.collective() {
+            Some(collective) if !collective.operation.is_empty() => &collective.operation,
+            // `ncclDevKernel_AllReduce_Sum_f32_RING_LL(…)`.
+            _ => self.work.kernel().and_then(|kernel| kernel.name.split(['_', '(']).nth(1)).unwrap_or(""),
+        }
+    }
+
+    /// Returns whether it is between two ranks. They do not wait for each other as those of a collective do: a stage
+    /// of a pipeline waits for the one before it even if none is late.
+    pub fn is_pairwise(&self) -> bool {
+        is_pairwise(self.operation())
+    }
+}
+
+/// Returns whether an operation is between two ranks: `send`, `recv`, or both, which NCCL calls `SendRecv`.
+pub fn is_pairwise(operation: &str) -> bool {
+    ["send", "recv", "sendrecv"].iter().any(|name| operation.eq_ignore_ascii_case(name))
+}
+
+/// Returns the work of all steps that exchanges data with other ranks, in the order of [`Trace::work`].
+///
+/// The step, the group and the number are the same on all ranks of a collective.
+pub fn step_collectives(trace: &Trace) -> Vec<StepCollective<'_>> {
+    let mut numbers: FxHashMap<(u64, bool, Arc<str>), u32> = FxHashMap::default();
+    let mut found = Vec::new();
+    // Work is in the order of its start, on each stream.
+    for work in trace.work().filter(|work| WorkKind::of(*work) == WorkKind::Communication) {
+        let Some(step) = work.step() else { continue };
+        let group = work.collective().map_or_else(Arc::default, |collective| Arc::clone(&collective.group));
+        let mut collective = StepCollective { step, group, number: 0, work };
+        let key = (step.number(), collective.is_pairwise(), Arc::clone(&collective.group));
+        let next = numbers.entry(key).or_default();
+        collective.number = *next;
+        *next += 1;
+        found.push(collective);
+    }
+    found
+}
+
+impl RankProfile {
+    /// The most paths of spans that are kept, so that a run of many windows stays bounded.
+    const PATHS: usize = 50_000;
+
+    /// Adds a window of this rank.
+    pub fn add(&mut self, window: &Analysis<'_>) {
+        let trace = window.trace();
+        let metadata = trace.metadata();
+        (self.rank, self.world_size, self.host) = (metadata.rank, metadata.world_size, metadata.host.clone());
+        let whole: FxHashSet<u64> = trace.steps().iter().filter(|step| !step.cut().any()).map(Step::number).collect();
+        for step in trace.steps().iter().filter(|step| whole.contains(&step.number())) {
+            if self.steps.insert(step.number(), step.duration()).is_some() {
+                self.repeated = Some(step.number());
+            }
+        }
+        for collective in step_collectives(trace).iter().filter(|it| whole.contains(&it.step.number())) {
+            let key = CollectiveKey {
+                step: collective.step.number(),
+                is_pairwise: collective.is_pairwise(),
+                group: Arc::clone(&collective.group),
+                number: collective.number,
+            };
+            self.collectives.insert(key, collective.work.duration());
+        }
+        let mut gpu: FxHashMap<SpanId, Duration> = FxHashMap::default();
+        for work in trace.work().filter(|work| WorkKind::of(*work) != WorkKind::Communication) {
+            if work.step().is_some_and(|step| whole.contains(&step.number())) {
+                work.span().into_iter().for_each(|span| *gpu.entry(span.id()).or_default() += work.duration());
+            }
+        }
+        self.add_places(trace, &whole, &gpu);
+    }
+
+    fn add_places(&mut self, trace: &Trace, whole: &FxHashSet<u64>, gpu: &FxHashMap<SpanId, Duration>) {
+        for span in trace.spans() {
+            if span.step().is_none_or(|step| !whole.contains(&step.number())) {
+                continue;
+            }
+            let path = path_of(span);
+            if self.places.len() >= Self::PATHS && !self.places.contains_key(&path) {
+                continue;
+            }
+            let place = self.places.entry(path).or_default();
+            place.host += span.self_time();
+            place.gpu += gpu.get(&span.id()).copied().unwrap_or_default();
+            // One that does not depend on the order, if spans of several places have the same path.
+            if let Some(location) = span.callsite().location()
+                && place.location.as_ref().is_none_or(|known| location < *known)
+            {
+                place.location = Some(location);
+            }
+        }
+    }
+}
+
+impl RankWaits {
+    /// Compares the ranks of a run.
+    pub fn of(profiles: &[RankProfile]) -> Self {
+        let mut comparison = RankComparison::default();
+        for profile in profiles {
+            comparison.add_rank(profile.rank, profile.world_size, &profile.host);
+            profile.steps.iter().for_each(|(step, duration)| comparison.add_step(profile.rank, *step, *duration));
+            profile.repeated.into_iter().for_each(|step| comparison.add_repeated_step(profile.rank, step));
+        }
+        let mut arrivals: BTreeMap<&CollectiveKey, Vec<(u32, Duration)>> = BTreeMap::new();
+        for profile in profiles {
+            for (key, duration) in &profile.collectives {
+                arrivals.entry(key).or_default().push((profile.rank, *duration));
+            }
+        }
+        for (key, ranks) in &arrivals {
+            match key.is_pairwise {
+                true => ranks.iter().for_each(|&(rank, time)| comparison.add_exchange(key.step, rank, time)),
+                false => comparison.add_collective(key.step, &key.group, ranks),
+            }
+        }
+        let late: BTreeSet<u32> = comparison.late().iter().copied().collect();
+        let late = profiles.iter().filter(|profile| late.contains(&profile.rank));
+        let paths: BTreeSet<&Vec<String>> = late.flat_map(|profile| profile.places.keys()).collect();
+        for path in paths {
+            let places = || profiles.iter().filter_map(|profile| Some((profile.rank, profile.places.get(path)?)));
+            let times: Vec<_> = places().map(|(rank, place)| (rank, [place.host, place.gpu])).collect();
+            let location = places().filter_map(|(_, place)| place.location.as_deref()).min();
+            comparison.add_place(path, location, &times);
+        }
+        comparison.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
