@@ -84,7 +84,7 @@ pub use self::{
     memory_snapshot::{HeldAllocation, MemoryFrame, MemoryHolder, MemorySnapshot, SnapshotGpu, SnapshotReason},
     memory_timeline::{MemoryBlock, MemoryLifetimes, MemoryTimeline, MemoryUse},
     rank_comparison::RankComparison,
-    rank_profile::{RankProfile, StepCollective, is_pairwise, step_collectives},
+    rank_profile::{RankProfile, StepCollective, gpu_waits, is_pairwise, step_collectives},
     rank_waits::{LateCause, LateRank, RankWait, RankWaits},
     span_costs::{Roofline, SpanCost},
     step_breakdown::StepBreakdown,

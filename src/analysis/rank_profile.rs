@@ -1,12 +1,16 @@
 //! What a rank's traces tell about it, as far as ranks are compared by it.
 
 use super::{
-    analysis::Analysis, collectives::path_of, kinds::WorkKind, rank_comparison::RankComparison, rank_waits::RankWaits,
+    analysis::Analysis,
+    collectives::path_of,
+    kinds::{CallKind, WorkKind},
+    rank_comparison::RankComparison,
+    rank_waits::RankWaits,
 };
-use crate::trace::{SpanId, Step, Trace, Work};
+use crate::trace::{Attribution, SpanId, Step, Trace, Work};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -55,7 +59,7 @@ struct CollectiveKey {
 #[derive(Clone, Debug, Default)]
 struct Place {
     location: Option<String>,
-    /// The time on the host, without that of spans inside.
+    /// The time on the host, without that of spans inside, and without [waits](gpu_waits) for GPUs.
     host: Duration,
     /// The time of work on GPUs that is not a collective.
     gpu: Duration,
@@ -118,6 +122,20 @@ pub fn step_collectives(trace: &Trace) -> Vec<StepCollective<'_>> {
     found
 }
 
+/// Returns how long each span itself waits for GPUs, in calls that return when some work is done.
+///
+/// While a rank is late, the others wait for it in the span that needs the result: without this, that span takes as long
+/// on all ranks, whatever the late one does in it.
+pub fn gpu_waits(trace: &Trace) -> HashMap<SpanId, Duration> {
+    let mut waits: HashMap<SpanId, Duration> = HashMap::new();
+    for (call, kind) in trace.api_calls().zip(CallKind::of_calls(trace)) {
+        if let (CallKind::Synchronizing, Attribution::Direct, Some(span)) = (kind, call.attribution(), call.span()) {
+            *waits.entry(span.id()).or_default() += call.duration();
+        }
+    }
+    waits
+}
+
 impl RankProfile {
     /// The most paths of spans that are kept, so that a run of many windows stays bounded.
     const PATHS: usize = 50_000;
@@ -152,6 +170,7 @@ impl RankProfile {
     }
 
     fn add_places(&mut self, trace: &Trace, whole: &FxHashSet<u64>, gpu: &FxHashMap<SpanId, Duration>) {
+        let waits = gpu_waits(trace);
         for span in trace.spans() {
             if span.step().is_none_or(|step| !whole.contains(&step.number())) {
                 continue;
@@ -161,7 +180,7 @@ impl RankProfile {
                 continue;
             }
             let place = self.places.entry(path).or_default();
-            place.host += span.self_time();
+            place.host += span.self_time().saturating_sub(waits.get(&span.id()).copied().unwrap_or_default());
             place.gpu += gpu.get(&span.id()).copied().unwrap_or_default();
             // One that does not depend on the order, if spans of several places have the same path.
             if let Some(location) = span.callsite().location()

@@ -1,5 +1,12 @@
-use super::{RankProfile, RankWaits};
-use crate::{analysis::Analysis, trace::sample::late_ranks};
+use super::{RankProfile, RankWaits, gpu_waits};
+use crate::{
+    analysis::Analysis,
+    trace::{
+        Metadata, Trace,
+        sample::{GpuTrace, late_ranks},
+    },
+};
+use std::sync::Arc;
 
 /// Compares ranks that load and compute for so many microseconds.
 fn compared(ranks: &[(u64, u64)]) -> RankWaits {
@@ -54,4 +61,43 @@ fn ranks_that_lack_steps_or_collectives_are_named() {
     let [steps, collectives] = waits.warnings() else { panic!("{:?}", waits.warnings()) };
     assert!(steps.starts_with("1 rank lacks steps that others have: rank 1 has"), "{steps}");
     assert!(collectives.starts_with("1 collective is not on all ranks"), "{collectives}");
+}
+
+/// While one rank computes on the host, the others wait in the same span for the GPU, and so for as long.
+#[test]
+fn what_a_span_waits_for_the_gpu_is_not_its_work() {
+    let rank = |number: u32, host: u64, wait: u64| {
+        let mut program = GpuTrace::default();
+        for _ in 0..4 {
+            program.step(|program| {
+                program.span("backward", |program| {
+                    program.host(50).launch("ncclDevKernel_AllReduce", 100 + wait);
+                });
+                program.span("optimizer", |program| {
+                    program.host(host).synchronize();
+                });
+            });
+        }
+        let mut trace = program.trace();
+        // No span is inside another.
+        trace.spans.iter_mut().for_each(|span| span.self_nanos = span.end.since(span.start).as_nanos() as u64);
+        trace.metadata = Arc::new(Metadata { rank: number, world_size: 3, ..(*trace.metadata).clone() });
+        trace
+    };
+    let traces = [rank(0, 50, 500), rank(1, 550, 0), rank(2, 50, 500)];
+    let times = |trace: &Trace| {
+        let optimizer = trace.spans().find(|span| span.name() == "optimizer").unwrap();
+        (optimizer.self_time().as_micros(), gpu_waits(trace)[&optimizer.id()].as_micros())
+    };
+    let ((waiting, waits), (late, none)) = (times(&traces[0]), times(&traces[1]));
+    assert!(waiting.abs_diff(late) < 60 && waits > 400 && none < 60, "{waiting} {waits}, {late} {none}");
+    let profiles = traces.iter().map(|trace| {
+        let mut profile = RankProfile::default();
+        profile.add(&Analysis::of(trace));
+        profile
+    });
+    let waits = RankWaits::of(&profiles.collect::<Vec<_>>());
+    let [late] = waits.late() else { panic!("{waits:?}") };
+    let cause = late.cause.as_ref().unwrap();
+    assert_eq!((late.rank, cause.path.last().unwrap().as_str(), cause.on_gpu), (1, "optimizer", false));
 }
