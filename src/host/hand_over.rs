@@ -177,7 +177,7 @@ impl HandOver {
     /// Records that this thread has just launched the kernel of a collective: the one that its last call to the
     /// device's API launched. Several collectives reported after one launch share its kernel.
     ///
-    /// It takes `describe` only while something is recorded; otherwise it costs one load.
+    /// `describe` is called only while something is recorded. While nothing is, it costs one load.
     #[inline]
     pub fn collective(&self, describe: impl FnOnce() -> Arc<Collective>) {
         self.host.write_reported(|at| Record::Collective { at, collective: describe() });

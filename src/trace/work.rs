@@ -173,7 +173,8 @@ impl<'a> Work<'a> {
         self.call().and_then(ApiCall::batch_id)
     }
 
-    /// The exchange of data between ranks that it is, if the framework has described it. PyTorch does so in its traces.
+    /// The exchange of data between ranks that it is, if the framework has described it. PyTorch does so in its traces,
+    /// and NCCL itself with `kernspan-nccl`.
     pub fn collective(self) -> Option<&'a Collective> {
         self.trace.collectives.get(&self.id()).map(|collective| &**collective)
     }

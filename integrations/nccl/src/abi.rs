@@ -6,6 +6,9 @@
 
 #![allow(unsafe_code, reason = "NCCL calls these functions with pointers")]
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     communicators::{COMMUNICATORS, Communicators, Handle, HandleKind},
     ring::{Call, CallKind},

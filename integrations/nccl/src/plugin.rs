@@ -98,7 +98,7 @@ impl Nccl {
     fn follow(self, profiler: HandOver) -> Result<Plugin, Error> {
         let signalled = Arc::new(AtomicBool::new(false));
         #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-        if let Some(signal) = self.signal {
+        if let Some(signal) = self.signal.filter(|_| self.folder.is_some()) {
             signal_hook::flag::register(signal, Arc::clone(&signalled)).map_err(Error::Watch)?;
         }
         let (folder, slow_step) = (self.folder, self.slow_step);

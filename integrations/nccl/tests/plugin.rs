@@ -274,9 +274,10 @@ fn thousands_of_communicators_on_several_threads_lose_nothing() {
         const COMMUNICATORS: u64 = 500;
         const CALLS: u64 = 70;
         let before = setup.plugin.counts();
-        thread::scope(|scope| {
+        let contexts = thread::scope(|scope| {
+            let mut threads = Vec::new();
             for thread in 0..THREADS {
-                scope.spawn(move || {
+                let thread = scope.spawn(move || {
                     let nccl = Nvidia::versions()[thread as usize % 3];
                     let contexts: Vec<_> = (0..COMMUNICATORS).map(|id| nccl.init(thread << 32 | id, 2, 0).0).collect();
                     for call in 0..CALLS {
@@ -294,8 +295,11 @@ fn thousands_of_communicators_on_several_threads_lose_nothing() {
                     for &context in contexts.iter().step_by(2) {
                         (nccl.table.finalize)(context);
                     }
+                    contexts.iter().map(|context| context.addr()).collect::<Vec<_>>()
                 });
+                threads.push(thread);
             }
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
         let after = setup.plugin.counts();
         assert_eq!(after.communicators - before.communicators, THREADS * COMMUNICATORS);
@@ -308,6 +312,9 @@ fn thousands_of_communicators_on_several_threads_lose_nothing() {
             assert_eq!((group["total"].as_u64(), group["calls"].as_array().unwrap().len()), (Some(CALLS), 64));
             assert_eq!(group["calls"][63]["sequence"], CALLS - 1);
         }
+        let finalize = Nvidia::versions()[0].table.finalize;
+        contexts.into_iter().for_each(|context| assert_eq!(finalize(usize_pointer(context)), 0));
+        assert!(open(&written(setup)).is_empty());
     });
 }
 

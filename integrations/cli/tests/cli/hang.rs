@@ -94,10 +94,8 @@ fn as_a_rank() {
             all.call(c"Broadcast", 1, false, false);
         }),
         // Rank 2 has made another call.
-        "order" => {
-            all.call(if is_late { c"Broadcast" } else { c"AllReduce" }, if is_late { 1 } else { 100 }, true, false)
-        }
-        "link" => all.call(c"AllReduce", 100, true, false),
+        "order" if is_late => all.call(c"Broadcast", 1, true, false),
+        "order" | "link" => all.call(c"AllReduce", 100, true, false),
         // Rank 2 waits for rank 3 in another communicator.
         "chain" if is_late => Communicator::new(0xbeef, 2, 0).call(c"AllGather", 0, true, false),
         "chain" if rank == 3 => drop(Communicator::new(0xbeef, 2, 1)),
