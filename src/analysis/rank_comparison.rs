@@ -41,7 +41,8 @@ pub struct RankComparison {
     ranks: Vec<RankSums>,
     /// The index of each rank in `ranks`.
     indices: FxHashMap<u32, usize>,
-    groups: Vec<GroupMembers>,
+    /// The ranks that have collectives of each group in any step, by index.
+    groups: Vec<FxHashSet<usize>>,
     group_numbers: FxHashMap<Box<str>, usize>,
     /// The step whose collectives are being added.
     step: StepWaits,
@@ -77,9 +78,6 @@ struct Lateness {
     least: Duration,
     median: Duration,
 }
-
-/// The ranks that have collectives of a group in any step, by index.
-type GroupMembers = FxHashSet<usize>;
 
 /// The waiting of one step.
 #[derive(Clone, Debug, Default)]
@@ -198,12 +196,11 @@ impl RankComparison {
     /// inside, and on GPUs, without collectives. Ranks that have none may be left out, and paths that no late rank has.
     pub fn add_place(&mut self, path: &[String], location: Option<&str>, times: &[(u32, [Duration; 2])]) {
         let late = self.late().to_vec();
-        let mean = |sums: &RankSums, times: [Duration; 2]| times.map(|time| time / sums.step_count());
         let times: FxHashMap<usize, [Duration; 2]> = times
             .iter()
             .filter_map(|&(rank, times)| {
                 let index = *self.indices.get(&rank)?;
-                Some((index, mean(&self.ranks[index], times)))
+                Some((index, times.map(|time| time / self.ranks[index].step_count())))
             })
             .collect();
         for index in late.iter().filter_map(|rank| self.indices.get(rank).copied()) {
@@ -253,7 +250,7 @@ impl RankComparison {
             return group;
         }
         self.group_numbers.insert(name.into(), self.groups.len());
-        self.groups.push(GroupMembers::default());
+        self.groups.push(FxHashSet::default());
         self.groups.len() - 1
     }
 
