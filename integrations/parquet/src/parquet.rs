@@ -118,3 +118,6 @@ fn write_if(is_due: bool, tables: &mut Tables, folder: &Path) -> ExportResult {
 fn locked(tables: &Mutex<Tables>) -> MutexGuard<'_, Tables> {
     tables.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

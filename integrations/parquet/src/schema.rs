@@ -90,7 +90,7 @@ const LOCATION: Column = text("location", "the place in the source, as `src/main
 /// The runs.
 pub const RUNS: Table = Table {
     name: "runs",
-    about: "a process that wrote tables: none knows of the others, so a run has several rows",
+    about: "a recorded window, with what it tells about the run: no process knows of the others",
     columns: &[
         RANK,
         START,

@@ -41,6 +41,8 @@ pub struct Tables {
     windows: BTreeSet<String>,
     /// Steps that the schedule records, whose window has yet to be added.
     pending: BTreeMap<(u32, u64), (Timestamp, Duration)>,
+    /// Steps of windows, whose summary has yet to come.
+    recorded: BTreeSet<(u32, u64)>,
 }
 
 /// What is added up of the spans with one path, in one step.
@@ -63,7 +65,14 @@ impl Tables {
     /// Creates empty tables of a run. All ranks must give it the same name.
     pub fn new(run: impl Into<String>) -> Self {
         let rows = schema::TABLES.iter().map(|table| (table.name, Rows::new(table))).collect();
-        Self { run: run.into(), with_work: false, rows, windows: BTreeSet::new(), pending: BTreeMap::new() }
+        Self {
+            run: run.into(),
+            with_work: false,
+            rows,
+            windows: BTreeSet::new(),
+            pending: BTreeMap::new(),
+            recorded: BTreeSet::new(),
+        }
     }
 
     /// Sets whether the table `work` has each kernel, copy and fill. By default, it has no rows.
@@ -113,7 +122,9 @@ impl Tables {
             trace.losses().total().into(),
         ]);
         for step in trace.steps() {
-            self.pending.remove(&(*rank, step.number()));
+            if self.pending.remove(&(*rank, step.number())).is_none() {
+                self.recorded.insert((*rank, step.number()));
+            }
             self.rows(&schema::STEPS).push(&[
                 (*rank).into(),
                 step.number().into(),
@@ -147,9 +158,12 @@ impl Tables {
         }
     }
 
-    /// Adds steps that were not recorded. Those that the schedule records wait for their window.
+    /// Adds steps, but for those that are in a window. Those that the schedule records wait for their window.
     pub fn add_steps(&mut self, rank: u32, steps: &[StepSummary]) {
         for step in steps.iter().filter(|step| step.ended) {
+            if self.recorded.remove(&(rank, step.number)) {
+                continue;
+            }
             if step.phase.is_recording() {
                 self.pending.insert((rank, step.number), (step.start, step.duration));
             } else {
