@@ -216,7 +216,7 @@ impl Sink for Writer<'_> {
         for (path, &[host, gpu]) in PATHS.iter().zip(spans) {
             let name = path.rsplit(';').next().unwrap_or(path);
             let cells = [rank.into(), step.into(), (*path).into(), name.into(), "".into(), 1.into(), host.into()];
-            let more = [host.into(), gpu.into(), 0.into(), from.into()];
+            let more = [host.into(), host.into(), gpu.into(), 0.into(), from.into()];
             tables.rows(&schema::SPANS).push(&[&cells[..], &more].concat());
         }
         let is_last = rank as usize + 1 == self.lost.len();

@@ -1,7 +1,7 @@
 -- The spans of late ranks that take longer than the lower median of the other ranks of the group that waits for them:
 -- for each late rank the five with the greatest difference, over all whole steps.
 with times as (
-    select p.run as run, p.rank as rank, p.path as path, sum(p.self_ns) as host_ns, sum(p.gpu_ns) as gpu_ns
+    select p.run as run, p.rank as rank, p.path as path, sum(p.busy_ns) as host_ns, sum(p.gpu_ns) as gpu_ns
     from spans p join whole_steps w on p.run = w.run and p.rank = w.rank and p.step = w.step
     group by p.run, p.rank, p.path
 ),

@@ -247,7 +247,7 @@ impl Reader {
                     return Ok(());
                 }
                 let (ranks, steps) = (group.ints("rank")?, group.ints("step")?);
-                let (host, gpu) = (group.ints("self_ns")?, group.ints("gpu_ns")?);
+                let (host, gpu) = (group.ints("busy_ns")?, group.ints("gpu_ns")?);
                 let (paths, locations) = (group.texts("path")?, group.texts("location")?);
                 for row in 0..group.rows() {
                     let rank = number(ranks[row]);

@@ -149,6 +149,7 @@ pub const SPANS: Table = Table {
         LOCATION,
         int("calls", "the number of spans"),
         int("self_ns", "their time on the host, without spans inside them"),
+        int("busy_ns", "the part of `self_ns` in which they do not wait for GPUs"),
         int("total_ns", "their time on the host"),
         int("gpu_ns", "the time of their own work on GPUs, without collectives"),
         int("collective_ns", "the time of their own collectives"),

@@ -7,7 +7,7 @@ use crate::{
     schema::{self, Table, join_path},
 };
 use kernspan::{
-    analysis::{Analysis, StepCollective, step_collectives},
+    analysis::{Analysis, StepCollective, gpu_waits, step_collectives},
     export::StepSummary,
     trace::{Detail, Metadata, Span, SpanId, Timestamp, Trace, Work, WorkId},
 };
@@ -52,6 +52,7 @@ struct SpanSums {
     location: String,
     calls: u64,
     own: Duration,
+    busy: Duration,
     total: Duration,
     gpu: Duration,
     collectives: Duration,
@@ -193,6 +194,7 @@ impl Tables {
                 gpu.entry(span.id()).or_default()[usize::from(is_collective.contains(&work.id()))] += work.duration();
             }
         }
+        let waits = gpu_waits(trace);
         let mut sums: BTreeMap<(u64, String), SpanSums> = BTreeMap::new();
         for span in trace.spans() {
             let Some(step) = span.step() else { continue };
@@ -207,6 +209,7 @@ impl Tables {
             let [work, collectives] = gpu.get(&span.id()).copied().unwrap_or_default();
             sums.calls += 1;
             sums.own += span.self_time();
+            sums.busy += span.self_time().saturating_sub(waits.get(&span.id()).copied().unwrap_or_default());
             sums.total += span.duration();
             sums.gpu += work;
             sums.collectives += collectives;
@@ -222,6 +225,7 @@ impl Tables {
                 (*sums.location).into(),
                 sums.calls.into(),
                 sums.own.into(),
+                sums.busy.into(),
                 sums.total.into(),
                 sums.gpu.into(),
                 sums.collectives.into(),

@@ -124,6 +124,7 @@ fn mesh(tables: &mut Tables) {
                     "".into(),
                     "".into(),
                     1.into(),
+                    (own + random(50)).into(),
                     own.into(),
                     own.into(),
                     random(1000).into(),
