@@ -32,8 +32,8 @@ use std::{
 /// a clock, so they are shifted only if they certainly do not. Without collectives, times are as the hosts' clocks have
 /// them.
 ///
-/// Processes with the same id, such as the GPUs of different ranks, get different ids. If there are several processes, their names include the rank. The merged file is meant for viewers;
-/// give the original files to `kernspan report`.
+/// Processes with the same id, such as the GPUs of different ranks, get different ids. If there are several processes,
+/// their names include the rank. The merged file is meant for viewers; give the original files to `kernspan report`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -11,10 +11,14 @@ use crate::{
     output::{Format, Section, Style},
 };
 use kernspan::{
-    analysis::{Analysis, ClockOffset, LateWhen, RankProfile, RankWait, RankWaits},
+    analysis::{Analysis, ClockOffset, CollectiveGroup, LateWhen, RankProfile, RankWait, RankWaits},
     report::{Table, units},
 };
+use serde_json::Value;
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+/// The spans that text and Markdown show.
+const SPANS: usize = 5;
 
 /// Print which rank the others wait for, and in which span it is late
 ///
@@ -67,7 +71,8 @@ impl Args {
         let said = said(&waits, &facts);
         let mut sections = vec![section(&waits, &facts, &said)];
         if self.style.format() != Format::Csv {
-            sections.extend([collectives(&facts), clocks(&facts)].into_iter().flatten());
+            let rows = self.style.rows(None, SPANS);
+            sections.extend([collectives(&facts), spans(&facts, rows), clocks(&facts)].into_iter().flatten());
         }
         match &self.html {
             Some(path) => page::page(&waits, &facts, &said).write(path, &self.style.plain(&sections))?,
@@ -157,8 +162,32 @@ fn collectives(facts: &Facts) -> Option<Section> {
         title: "Collectives".to_owned(),
         key: "collectives",
         table: Some(table),
-        rows: rows.iter().map(json).collect(),
+        rows: rows.iter().map(with_bandwidths).collect(),
         below: below.to_owned(),
+        ..Section::default()
+    })
+}
+
+/// Returns a row for programs, with bandwidths in bytes per second.
+fn with_bandwidths(group: &CollectiveGroup) -> Value {
+    let mut row = json(group);
+    row["algorithm_bandwidth"] = group.algorithm_bandwidth().into();
+    row["bus_bandwidth"] = group.bus_bandwidth().into();
+    row
+}
+
+/// Returns the spans with the most exposed communication.
+fn spans(facts: &Facts, most: usize) -> Option<Section> {
+    let rows = &facts.spans[..facts.spans.len().min(most)];
+    let mut table = Table::default();
+    table.text("Span", rows, |it| Some(it.path.clone()).filter(|path| !path.is_empty()));
+    table.number("Collectives", rows, |it| units::column_time(it.time));
+    table.number("Exposed", rows, |it| units::column_time(it.exposed));
+    (!rows.is_empty()).then(|| Section {
+        title: "Communication by span".to_owned(),
+        key: "communication",
+        table: Some(table),
+        rows: rows.iter().map(json).collect(),
         ..Section::default()
     })
 }

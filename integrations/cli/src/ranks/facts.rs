@@ -6,9 +6,10 @@ use kernspan::{
         ClockOffset, ClockOffsets, CollectiveCall, CollectiveGroup, LateHost, LateWhen, RankTimeline, RankWaits,
         collective_calls, collective_groups, late_hosts, time_without_lateness,
     },
-    trace::Timestamp,
+    trace::{Span, Timestamp},
 };
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
@@ -17,6 +18,7 @@ use std::{
 pub(super) struct Facts {
     pub(super) clocks: Vec<ClockOffset>,
     pub(super) groups: Vec<CollectiveGroup>,
+    pub(super) spans: Vec<SpanCommunication>,
     pub(super) late: Vec<LateFacts>,
     pub(super) late_hosts: Vec<LateHost>,
     pub(super) warnings: Vec<String>,
@@ -35,9 +37,19 @@ pub(super) struct LateFacts {
     pub(super) saves_up_to: Option<Duration>,
 }
 
+/// The collectives of a span in a step, over all ranks on average.
+#[derive(serde::Serialize)]
+pub(super) struct SpanCommunication {
+    pub(super) path: String,
+    pub(super) time: Duration,
+    pub(super) exposed: Duration,
+}
+
 /// The steps and collectives of one rank.
 #[derive(Default)]
 struct OneRank {
+    /// The time in collectives by the path of their span, and the part of it that is exposed.
+    spans: BTreeMap<String, (Duration, Duration)>,
     host: String,
     steps: BTreeMap<u64, (Timestamp, Timestamp)>,
     calls: Vec<CollectiveCall>,
@@ -65,6 +77,7 @@ impl Facts {
         Self {
             clocks: clocks.offsets(middle.unwrap_or_default()),
             groups: collective_groups(ranks.values().map(|it| it.calls.as_slice())),
+            spans: communication(&ranks),
             late: late.collect(),
             late_hosts: late_hosts(&calls().collect::<Vec<_>>(), step),
             warnings: clocks.warnings(middle.unwrap_or_default()),
@@ -89,8 +102,34 @@ impl OneRank {
                 new.insert(step.number());
             }
         }
+        let first = self.calls.len();
         self.calls.extend(collective_calls(trace).into_iter().filter(|call| new.contains(&call.step)));
+        for call in &self.calls[first..] {
+            let span = call.span.map(|id| trace.span(id));
+            let mut path: Vec<_> = span.into_iter().flat_map(Span::stack).map(Span::name).collect();
+            path.reverse();
+            let sum = self.spans.entry(path.join(" > ")).or_default();
+            *sum = (sum.0 + call.duration(), sum.1 + call.exposed);
+        }
     }
+}
+
+/// Returns the communication of spans, those first that are exposed the longest.
+fn communication(ranks: &BTreeMap<u32, OneRank>) -> Vec<SpanCommunication> {
+    let steps = ranks.values().map(|it| it.steps.len()).sum::<usize>().max(1) as f64;
+    let mut sums: BTreeMap<&str, (Duration, Duration)> = BTreeMap::new();
+    for (path, (time, exposed)) in ranks.values().flat_map(|it| &it.spans) {
+        let sum = sums.entry(path).or_default();
+        *sum = (sum.0 + *time, sum.1 + *exposed);
+    }
+    let span = |(path, (time, exposed)): (&str, (Duration, Duration))| SpanCommunication {
+        path: path.to_owned(),
+        time: time.div_f64(steps),
+        exposed: exposed.div_f64(steps),
+    };
+    let mut spans: Vec<_> = sums.into_iter().map(span).collect();
+    spans.sort_by_key(|span| Reverse(span.exposed));
+    spans
 }
 
 /// Returns the most time of a step that fixing a rank saves: the mean of the steps that all ranks have.

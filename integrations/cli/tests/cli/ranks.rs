@@ -80,6 +80,12 @@ fn collectives_have_bandwidths_and_the_late_rank_a_saving() {
     assert_eq!((group["operation"].as_str(), group["ranks"].as_u64()), (Some("all-reduce"), Some(4)));
     let times = ["time", "exposed", "transfer"].map(|time| group[time].as_u64().unwrap());
     assert!(times[0] > times[1] && times[0] > times[2] && group["bytes"].as_u64() > Some(0), "{group}");
+    let bandwidths = ["algorithm_bandwidth", "bus_bandwidth"].map(|key| group[key].as_f64().unwrap());
+    assert!((bandwidths[1] / bandwidths[0] - 1.5).abs() < 1e-9, "{bandwidths:?}");
+    let spans = json["communication"].as_array().unwrap();
+    let exposed = spans.iter().map(|span| span["exposed"].as_f64().unwrap()).sum::<f64>();
+    let in_a_step = group["exposed"].as_f64().unwrap() / 6.0;
+    assert!((exposed / in_a_step - 1.0).abs() < 1e-3, "{exposed} ns by span, {in_a_step} ns in all");
     let late = &json["late_facts"][0];
     assert_eq!((late["rank"].as_u64(), late["when"].as_str()), (Some(2), Some("always")));
     // The others wait for 9.1 ms, and the second latest rank remains.
