@@ -38,6 +38,9 @@
 mod advice;
 #[allow(clippy::module_inception, reason = "the module is named after its type")]
 mod analysis;
+mod clock_offsets;
+mod collective_calls;
+mod collective_table;
 mod collectives;
 mod critical_path;
 mod finding;
@@ -49,6 +52,7 @@ mod heap_lines;
 mod intervals;
 mod kept_memory;
 mod kinds;
+mod lateness;
 mod launches;
 mod memory_category;
 mod memory_growth;
@@ -56,9 +60,11 @@ mod memory_series;
 mod memory_snapshot;
 mod memory_timeline;
 mod phase;
+mod pipeline;
 mod quantile;
 mod rank_comparison;
 mod rank_profile;
+mod rank_simulation;
 mod rank_waits;
 mod ranks;
 mod simulation;
@@ -72,19 +78,25 @@ mod typical_step;
 
 pub use self::{
     analysis::Analysis,
+    clock_offsets::{ClockOffset, ClockOffsets},
+    collective_calls::{CollectiveCall, CollectiveFlow, CollectiveOperation, collective_calls, is_collective},
+    collective_table::{CollectiveGroup, collective_groups},
     critical_path::{PathKind, PathPart},
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     gpu_usage::{GpuUsage, StepGpu, Verdict},
     heap_lines::{HeapLine, heap_lines},
     kept_memory::{KeptMemory, kept_memory, kept_pages},
+    lateness::{LateHost, LateWhen, late_hosts},
     launches::{Launch, launches},
     memory_category::MemoryCategory,
     memory_growth::MemoryGrowth,
     memory_series::{MemoryPoint, MemoryPool, MemorySeries, MemorySource},
     memory_snapshot::{HeldAllocation, MemoryFrame, MemoryHolder, MemorySnapshot, SnapshotGpu, SnapshotReason},
     memory_timeline::{MemoryBlock, MemoryLifetimes, MemoryTimeline, MemoryUse},
+    pipeline::{PipelineCulprit, PipelineKind, PipelineOperation, PipelineWhatIf},
     rank_comparison::RankComparison,
-    rank_profile::{RankProfile, StepCollective, gpu_waits, is_pairwise, step_collectives},
+    rank_profile::{RankProfile, gpu_waits},
+    rank_simulation::{RankTimeline, time_without_lateness},
     rank_waits::{LateCause, LateRank, RankWait, RankWaits},
     span_costs::{Roofline, SpanCost},
     step_breakdown::StepBreakdown,

@@ -2,12 +2,13 @@
 
 use super::{
     analysis::Analysis,
+    collective_calls::{collective_calls, is_collective},
     collectives::path_of,
-    kinds::{CallKind, WorkKind},
+    kinds::CallKind,
     rank_comparison::RankComparison,
     rank_waits::RankWaits,
 };
-use crate::trace::{Attribution, SpanId, Step, Trace, Work};
+use crate::trace::{Attribution, SpanId, Step, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -65,63 +66,6 @@ struct Place {
     gpu: Duration,
 }
 
-/// Work that exchanges data with other ranks, with the number that makes it comparable with theirs: see
-/// [`step_collectives`].
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct StepCollective<'a> {
-    /// The step in which it was requested.
-    pub step: &'a Step,
-    /// The name of the group of ranks; empty if it is not known.
-    pub group: Arc<str>,
-    /// The number among those of this step and group, from 0. Collectives and pairwise exchanges count separately.
-    pub number: u32,
-    /// The kernel.
-    pub work: Work<'a>,
-}
-
-impl<'a> StepCollective<'a> {
-    /// Returns the operation, such as `allreduce`: as the framework calls it, or else from the kernel's name.
-    pub fn operation(&self) -> &'a str {
-        match self.work.collective() {
-            Some(collective) if !collective.operation.is_empty() => &collective.operation,
-            // `ncclDevKernel_AllReduce_Sum_f32_RING_LL(…)`.
-            _ => self.work.kernel().and_then(|kernel| kernel.name.split(['_', '(']).nth(1)).unwrap_or(""),
-        }
-    }
-
-    /// Returns whether it is between two ranks. They do not wait for each other as those of a collective do: a stage
-    /// of a pipeline waits for the one before it even if none is late.
-    pub fn is_pairwise(&self) -> bool {
-        is_pairwise(self.operation())
-    }
-}
-
-/// Returns whether an operation is between two ranks: `send`, `recv`, or both, which NCCL calls `SendRecv`.
-pub fn is_pairwise(operation: &str) -> bool {
-    ["send", "recv", "sendrecv"].iter().any(|name| operation.eq_ignore_ascii_case(name))
-}
-
-/// Returns the work of all steps that exchanges data with other ranks, in the order of [`Trace::work`].
-///
-/// The step, the group and the number are the same on all ranks of a collective.
-pub fn step_collectives(trace: &Trace) -> Vec<StepCollective<'_>> {
-    let mut numbers: FxHashMap<(u64, bool, Arc<str>), u32> = FxHashMap::default();
-    let mut found = Vec::new();
-    // Work is in the order of its start, on each stream.
-    for work in trace.work().filter(|work| WorkKind::of(*work) == WorkKind::Communication) {
-        let Some(step) = work.step() else { continue };
-        let group = work.collective().map_or_else(Arc::default, |collective| Arc::clone(&collective.group));
-        let mut collective = StepCollective { step, group, number: 0, work };
-        let key = (step.number(), collective.is_pairwise(), Arc::clone(&collective.group));
-        let next = numbers.entry(key).or_default();
-        collective.number = *next;
-        *next += 1;
-        found.push(collective);
-    }
-    found
-}
-
 /// Returns how long each span itself waits for GPUs, in calls that return when some work is done.
 ///
 /// While a rank is late, the others wait for it in the span that needs the result: without this, that span takes as long
@@ -151,17 +95,13 @@ impl RankProfile {
                 self.repeated = Some(step.number());
             }
         }
-        for collective in step_collectives(trace).iter().filter(|it| whole.contains(&it.step.number())) {
-            let key = CollectiveKey {
-                step: collective.step.number(),
-                is_pairwise: collective.is_pairwise(),
-                group: Arc::clone(&collective.group),
-                number: collective.number,
-            };
-            self.collectives.insert(key, collective.work.duration());
+        for call in collective_calls(trace) {
+            let (is_pairwise, duration) = (call.operation.is_pairwise(), call.duration());
+            let key = CollectiveKey { step: call.step, is_pairwise, group: call.group, number: call.number };
+            self.collectives.insert(key, duration);
         }
         let mut gpu: FxHashMap<SpanId, Duration> = FxHashMap::default();
-        for work in trace.work().filter(|work| WorkKind::of(*work) != WorkKind::Communication) {
+        for work in trace.work().filter(|work| !is_collective(*work)) {
             if work.step().is_some_and(|step| whole.contains(&step.number())) {
                 work.span().into_iter().for_each(|span| *gpu.entry(span.id()).or_default() += work.duration());
             }

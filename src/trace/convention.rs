@@ -16,6 +16,15 @@
 //! | `op.input` | spans | the stage of the input pipeline: `read`, `preprocess`, `enqueue`, or `load` for all of it |
 //! | `op.wait` | spans | what the span waits for while it does nothing itself: `lock`, `sleep`, or anything else |
 //! | `op.gemm` | spans, operations | the size of the matrix product, m×n×k, such as `64x512x512` |
+//! | `collective.operation` | spans | the span is a collective, such as `all-reduce`, `broadcast` or `send` |
+//! | `collective.group` | spans | the name of the group of ranks, the same on all of them |
+//! | `collective.ranks` | spans | the number of ranks in the group |
+//! | `collective.bytes` | spans | the size of the larger one of a rank's input and output |
+//! | `collective.root` | spans | the rank that sends to all others, or receives from them |
+//! | `collective.peer` | spans | the rank that a `send` is for, or that a `receive` is from |
+//!
+//! Spans with `collective.operation` are collectives to `kernspan ranks`, for programs without NCCL. A span that
+//! launches kernels of NCCL describes these.
 //!
 //! Without `op.input`, a span is a `load` if its name says so, whatever its capitals and separators: `data`,
 //! `next_batch`, `load_batch`, `get_batch`, `fetch_batch`, `read_batch`, `recv_batch`, `receive_batch`, `make_batch`,
@@ -78,3 +87,26 @@ pub const INPUT: &str = "op.input";
 pub const WAIT: &str = "op.wait";
 /// The size of a matrix product.
 pub const GEMM: &str = "op.gemm";
+/// The operation of a collective, such as `all-reduce`.
+///
+/// ```
+/// let span = tracing::info_span!(
+///     "sync_gradients",
+///     collective.operation = "all-reduce",
+///     collective.group = "world",
+///     collective.ranks = 8,
+///     collective.bytes = 4 << 20,
+/// );
+/// # drop(span);
+/// ```
+pub const COLLECTIVE_OPERATION: &str = "collective.operation";
+/// The name of a collective's group of ranks.
+pub const COLLECTIVE_GROUP: &str = "collective.group";
+/// The number of ranks in a collective's group.
+pub const COLLECTIVE_RANKS: &str = "collective.ranks";
+/// The size of a collective in bytes.
+pub const COLLECTIVE_BYTES: &str = "collective.bytes";
+/// The rank that sends to all others, or receives from them.
+pub const COLLECTIVE_ROOT: &str = "collective.root";
+/// The other rank of a `send` or `receive`.
+pub const COLLECTIVE_PEER: &str = "collective.peer";

@@ -9,6 +9,7 @@ mod faults;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod fuzz;
 mod golden;
+mod pipeline;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod replay;
 #[cfg(feature = "read")]

@@ -6,9 +6,17 @@ use crate::{
     input::{self, Inputs, cannot_read, name},
 };
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
-use kernspan::{Chrome, Trace, read::from_bytes};
+use kernspan::{
+    Chrome, Trace,
+    analysis::{ClockOffset, ClockOffsets, CollectiveCall, collective_calls},
+    read::from_bytes,
+    trace::Timestamp,
+};
 use serde::Deserialize;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{
+    json,
+    value::{RawValue, to_raw_value},
+};
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
@@ -19,9 +27,13 @@ use std::{
 
 /// Merge traces of several ranks or windows into one Chrome JSON file, for viewers
 ///
-/// Times are aligned by the clocks of the hosts. Processes with the same id, such as the GPUs of different ranks, get
-/// different ids. If there are several processes, their names include the rank. The merged file is meant for viewers;
-/// give the original files to `kernspan report`.
+/// The collectives of several ranks bound the differences between the clocks of their hosts. Each host is shifted by
+/// the middle of that interval, which is printed and in the file (`kernspan_clocks`). Ranks of unknown hosts may share
+/// a clock, so they are shifted only if they certainly do not. Without collectives, times are as the hosts' clocks have
+/// them.
+///
+/// Processes with the same id, such as the GPUs of different ranks, get different ids. If there are several processes,
+/// their names include the rank. The merged file is meant for viewers; give the original files to `kernspan report`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -57,6 +69,11 @@ struct Part {
     name: String,
     text: String,
     process: Process,
+    calls: Vec<CollectiveCall>,
+    /// The middle of its first window.
+    middle: Timestamp,
+    /// The nanoseconds by which its clock is ahead, as far as known.
+    ahead: i64,
 }
 
 impl Args {
@@ -81,13 +98,14 @@ impl Args {
         if parts.is_empty() {
             return Err(Fault::Incomplete);
         }
+        let clocks = align(&mut parts);
         file::write(&self.to, |mut out| match gzip {
             true => {
                 let mut packed = GzEncoder::new(out, Compression::fast());
-                write(&parts, &mut packed)?;
+                write(&parts, &clocks, &mut packed)?;
                 packed.finish().map(drop)
             }
-            false => write(&parts, &mut out),
+            false => write(&parts, &clocks, &mut out),
         })?;
         if is_complete { Ok(()) } else { Err(Fault::Incomplete) }
     }
@@ -109,7 +127,9 @@ impl Part {
             Chrome::to_dir("unused").write(trace, &mut bytes)?;
         }
         let text = String::from_utf8(bytes)?;
-        Ok(Self { name: name(path), text, process: process(trace) })
+        let calls = traces.iter().flat_map(collective_calls).collect();
+        let middle = trace.start() + trace.end().since(trace.start()) / 2;
+        Ok(Self { name: name(path), text, process: process(trace), calls, middle, ahead: 0 })
     }
 
     fn document(&self) -> io::Result<Document<'_>> {
@@ -127,15 +147,51 @@ fn process(trace: &Trace) -> Process {
     (metadata.host.clone(), metadata.pid, metadata.rank)
 }
 
+/// Finds out how far the clocks of parts are apart, and returns those of the first part's time, if there are several.
+fn align(parts: &mut [Part]) -> Vec<ClockOffset> {
+    let calls = parts.iter().map(|part| (part.process.2, part.process.0.as_str(), part.calls.as_slice()));
+    let clocks = ClockOffsets::of(calls);
+    let Some(first) = parts.first().map(|part| part.middle) else { return Vec::new() };
+    let is_known = |clocks: &[ClockOffset]| clocks.iter().skip(1).any(|clock| clock.interval.is_some());
+    if !is_known(&clocks.offsets(first)) {
+        return Vec::new();
+    }
+    for part in parts {
+        let of_part = clocks.offsets(part.middle).into_iter().find(|clock| clock.ranks.contains(&part.process.2));
+        part.ahead = of_part.as_ref().map_or(0, ahead);
+    }
+    clocks.warnings(first).iter().for_each(|warning| say(&format!("warning: {warning}")));
+    let clocks = clocks.offsets(first);
+    clocks.iter().skip(1).for_each(|clock| say(&format!("the clock of {clock}")));
+    clocks
+}
+
+/// Returns the nanoseconds by which a clock is taken to be ahead.
+fn ahead(clock: &ClockOffset) -> i64 {
+    let may_be_equal = clock.interval.is_some_and(|(least, most)| least <= 0 && 0 <= most);
+    if clock.host.is_empty() && may_be_equal { 0 } else { clock.middle().unwrap_or(0) }
+}
+
 /// Writes one document with the events of all parts.
-fn write(parts: &[Part], out: &mut impl Write) -> io::Result<()> {
+fn write(parts: &[Part], clocks: &[ClockOffset], out: &mut impl Write) -> io::Result<()> {
     let documents: Vec<_> = parts.iter().map(Part::document).collect::<io::Result<_>>()?;
     let base = documents.iter().map(|document| document.base).min().unwrap_or(0);
     let several = parts.iter().any(|part| part.process != parts[0].process);
     let files: Vec<_> = parts.iter().map(|part| part.name.as_str()).collect();
     let files = serde_json::to_string(&files)?;
     write!(out, "{{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", \"baseTimeNanoseconds\": {base}, ")?;
-    write!(out, "\"kernspan_merged\": {files}, \"traceEvents\": [")?;
+    write!(out, "\"kernspan_merged\": {files}, ")?;
+    if !clocks.is_empty() {
+        let clock = |clock: &ClockOffset| {
+            let (least, most) = clock.interval.unzip();
+            json!({
+                "host": clock.host, "ranks": clock.ranks, "ahead_ns": ahead(clock),
+                "least_ns": least, "most_ns": most,
+            })
+        };
+        write!(out, "\"kernspan_clocks\": {}, ", clocks.iter().map(clock).collect::<serde_json::Value>())?;
+    }
+    write!(out, "\"traceEvents\": [")?;
     let mut ids = ProcessIds::default();
     let mut first_id = 0;
     let mut separator = "\n";
@@ -148,7 +204,7 @@ fn write(parts: &[Part], out: &mut impl Write) -> io::Result<()> {
                 changed.push(("pid", ids.of(&part.process, pid.get())));
             }
             if let Some(nanos) = event.get("ts").and_then(|time| nanos(time.get())) {
-                changed.push(("ts", micros(nanos + i128::from(document.base - base))));
+                changed.push(("ts", micros(nanos + i128::from(document.base - base) - i128::from(part.ahead))));
             }
             if let Some(id) = event.get("id").and_then(|id| id.get().parse::<u64>().ok()) {
                 largest_id = largest_id.max(id);

@@ -19,7 +19,6 @@
 //!
 //! [`compare_ranks`] tells which rank the others wait for, with bounded memory.
 
-mod busy;
 mod file;
 mod folder;
 mod parquet;

@@ -161,7 +161,7 @@ pub const SPANS: Table = Table {
 /// The collectives.
 pub const COLLECTIVES: Table = Table {
     name: "collectives",
-    about: "an exchange of data with other ranks, as one rank has it",
+    about: "an exchange of data with other ranks in a whole step, as one rank has it",
     columns: &[
         RANK,
         STEP,

@@ -1,15 +1,14 @@
 //! The rows of all tables, from recorded windows and the summaries of steps.
 
 use crate::{
-    busy::BusyTimes,
     file::{self, TableError},
     rows::Rows,
     schema::{self, Table, join_path},
 };
 use kernspan::{
-    analysis::{Analysis, StepCollective, gpu_waits, step_collectives},
+    analysis::{Analysis, collective_calls, gpu_waits, is_collective},
     export::StepSummary,
-    trace::{Detail, Metadata, Span, SpanId, Timestamp, Trace, Work, WorkId},
+    trace::{Detail, Metadata, Span, SpanId, Timestamp, Trace},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -136,11 +135,9 @@ impl Tables {
                 number.into(),
             ]);
         }
-        let collectives = step_collectives(trace);
-        let is_collective: BTreeSet<WorkId> = collectives.iter().map(|it| it.work.id()).collect();
-        self.add_spans(trace, &is_collective);
-        self.add_collectives(trace, &collectives, &is_collective);
-        self.add_work(trace, &is_collective);
+        self.add_spans(trace);
+        self.add_collectives(trace);
+        self.add_work(trace);
         for finding in window.findings() {
             self.rows(&schema::FINDINGS).push(&[
                 (*rank).into(),
@@ -185,13 +182,13 @@ impl Tables {
         self.rows(&schema::STEPS).push(&cells);
     }
 
-    fn add_spans(&mut self, trace: &Trace, is_collective: &BTreeSet<WorkId>) {
+    fn add_spans(&mut self, trace: &Trace) {
         let mut gpu: HashMap<SpanId, [Duration; 2]> = HashMap::new();
         for work in trace.work() {
             let Some(span) = work.span() else { continue };
             // As in a comparison of ranks, which only has what belongs to whole steps.
             if work.step_id() == span.step_id() || work.step().is_some_and(|step| !step.cut().any()) {
-                gpu.entry(span.id()).or_default()[usize::from(is_collective.contains(&work.id()))] += work.duration();
+                gpu.entry(span.id()).or_default()[usize::from(is_collective(work))] += work.duration();
             }
         }
         let waits = gpu_waits(trace);
@@ -234,34 +231,29 @@ impl Tables {
         }
     }
 
-    fn add_collectives(&mut self, trace: &Trace, collectives: &[StepCollective<'_>], is_collective: &BTreeSet<WorkId>) {
-        let is_computing = |work: &Work<'_>| work.kernel().is_some() && !is_collective.contains(&work.id());
-        let busy = BusyTimes::of(trace.work().filter(is_computing));
-        for collective in collectives {
-            let work = collective.work;
-            let facts = work.collective();
-            let elements = facts.map_or(0, |facts| facts.elements_in.max(facts.elements_out));
-            let dtype = facts.map_or("", |facts| &facts.dtype);
-            let hidden = busy.covered(work.stream().device(), work.start(), work.end());
+    fn add_collectives(&mut self, trace: &Trace) {
+        let paths: HashMap<SpanId, String> = trace.spans().map(|span| (span.id(), path_of(span))).collect();
+        for call in collective_calls(trace) {
+            let path = call.span.and_then(|span| paths.get(&span)).map_or("", String::as_str);
             self.rows(&schema::COLLECTIVES).push(&[
                 trace.metadata().rank.into(),
-                collective.step.number().into(),
-                work.start().into(),
-                work.duration().into(),
-                (*collective.group).into(),
-                collective.number.into(),
-                collective.operation().into(),
-                collective.is_pairwise().into(),
-                dtype.into(),
-                elements.saturating_mul(bytes_of(dtype)).into(),
-                facts.map_or(0, |facts| facts.group_size).into(),
-                work.duration().saturating_sub(hidden).into(),
-                (*work.span().map(path_of).unwrap_or_default()).into(),
+                call.step.into(),
+                call.start.into(),
+                call.duration().into(),
+                (*call.group).into(),
+                call.number.into(),
+                call.operation.as_str().into(),
+                call.operation.is_pairwise().into(),
+                (*call.dtype).into(),
+                call.bytes.into(),
+                call.group_size.into(),
+                call.exposed.into(),
+                path.into(),
             ]);
         }
     }
 
-    fn add_work(&mut self, trace: &Trace, is_collective: &BTreeSet<WorkId>) {
+    fn add_work(&mut self, trace: &Trace) {
         let rank = trace.metadata().rank;
         // The number of executions, their time, the shortest, the longest, and the bytes.
         type Sums = (u64, Duration, Duration, Duration, u64);
@@ -269,7 +261,7 @@ impl Tables {
         for work in trace.work() {
             let step = work.step().and_then(|step| i64::try_from(step.number()).ok()).unwrap_or(-1);
             let kind = match work.detail() {
-                _ if is_collective.contains(&work.id()) => "collective",
+                _ if is_collective(work) => "collective",
                 Detail::Kernel(_) => "kernel",
                 Detail::Copy(_) => "copy",
                 _ => "fill",
@@ -360,21 +352,5 @@ pub(crate) fn safe(name: &str) -> String {
     match name.trim_start_matches('.') {
         "" => "unnamed".to_owned(),
         name => name.to_owned(),
-    }
-}
-
-/// Returns the size of an element, by the names of PyTorch (`Float`, `BFloat16`) and NCCL (`f32`, `ncclFloat32`);
-/// 0 if the type is not known.
-fn bytes_of(dtype: &str) -> u64 {
-    let name = dtype.to_ascii_lowercase();
-    let name = name.trim_start_matches("nccl").trim_start_matches("c10::");
-    match name {
-        "double" | "long" | "float64" | "f64" | "int64" | "i64" | "uint64" | "u64" | "complexfloat" => 8,
-        "float" | "int" | "float32" | "f32" | "int32" | "i32" | "uint32" | "u32" | "complexhalf" => 4,
-        "half" | "bfloat16" | "float16" | "f16" | "bf16" | "short" | "int16" | "i16" => 2,
-        "byte" | "char" | "bool" | "int8" | "i8" | "uint8" | "u8" => 1,
-        _ if name.starts_with("float8") || name.starts_with("f8") => 1,
-        "complexdouble" => 16,
-        _ => 0,
     }
 }

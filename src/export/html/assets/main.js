@@ -6,6 +6,7 @@ const KINDS = {
   tiles: tilesSection,
   steps: stepsSection,
   bars: barsSection,
+  heat: heatSection,
   series: seriesSection,
   findings: findingsSection,
   table: tableSection,
@@ -22,7 +23,7 @@ function factsSection({ id, items, notes }) {
   const list = el(
     "dl",
     { class: "facts" },
-    items.map(([label, text]) => [el("dt", {}, label), el("dd", {}, text)]),
+    items.map(([label, text]) => [el("dt", {}, label), el("dd", {}, prose(String(text)))]),
   );
   const below = notes.map((note) => el("p", { class: "note" }, note));
   if (id !== "run") return [list, ...below];
