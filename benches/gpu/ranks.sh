@@ -2,7 +2,7 @@
 # Runs the program `ranks` with real NCCL and several ranks on ONE GPU: each process says that it is another host, so
 # that NCCL does not refuse the same device twice and talks over sockets on the loopback.
 #
-#     ranks.sh OUT [WORLD] [PART...]     PART: exact faults cost hang; by default all of them
+#     ranks.sh OUT [WORLD] [PART...]     PART: exact faults cost hang, by default all of them; judge
 #
 # The programs are those of RANKS and KERNSPAN, by default target/release/ranks and target/release/kernspan. NCCL and
 # NVRTC are found in PyTorch's wheels if they are not installed otherwise.
@@ -65,6 +65,25 @@ faults() {
         run 120 "$out/$fault" fault=$fault on=$on steps=65 || failed=1
         [ ! -x "$kernspan" ] || "$kernspan" ranks "$out/$fault" || failed=1
     done
+}
+
+# RUNS runs of each fault on a random rank, 20 by default, and as many without: is the rank named, and its span?
+judge() {
+    local round fault on
+    declare -A span=([clean]='' [gpu]=backward [loader]=load [host]=optimizer [sometimes]=load)
+    for round in $(seq "${RUNS:-20}"); do
+        for fault in clean gpu loader host sometimes; do
+            on=$((RANDOM % world))
+            run 120 "$out/judge" fault=$fault on=$on steps=45 >"$out/judge.txt" || failed=1
+            grep -q WRONG "$out/judge.txt" && { cat "$out/judge.txt"; failed=1; }
+            "$kernspan" ranks --json "$out/judge" | python3 -c 'import json, sys
+fault, on, span = sys.argv[1:]
+late = [(it["rank"], (it["cause"] or {}).get("path", [""])[-1]) for it in json.load(sys.stdin)["late"]]
+expected = [] if fault == "clean" else [(int(on), span)]
+print(fault, "right" if late == expected else f"WRONG: {late} instead of {expected}")' $fault $on "${span[$fault]}"
+        done
+    done | tee "$out/judged.txt" | grep WRONG
+    sort "$out/judged.txt" | cut -d: -f1 | uniq -c
 }
 
 # Medians of rank 0, plugin off and on in turns, while nothing is recorded.

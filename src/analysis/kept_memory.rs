@@ -69,12 +69,16 @@ pub fn kept_pages(trace: &Trace) -> (Vec<KeptMemory>, u64) {
 }
 
 fn kept<'a>(trace: &'a Trace, lifetimes: impl IntoIterator<Item = Lifetime<'a>>) -> (Vec<KeptMemory>, u64) {
-    let steps: Vec<_> = trace.steps().iter().filter(|step| !step.cut().any()).collect();
-    let watched = steps.len().saturating_sub(1);
+    let whole = trace.steps().iter().filter(|step| !step.cut().any());
+    let watched = whole.clone().count().saturating_sub(1);
+    let lifetimes: Vec<_> = lifetimes.into_iter().collect();
+    if lifetimes.is_empty() {
+        return (Vec::new(), watched as u64);
+    }
+    let steps: Vec<_> = whole.collect();
     let step_at = |at| steps.partition_point(|step| step.start() <= at).checked_sub(1);
     let mut kept: FxHashMap<(MemorySource, Vec<String>), (KeptMemory, usize)> = FxHashMap::default();
     let mut lines: FxHashMap<(Vec<String>, &str), u64> = FxHashMap::default();
-    let lifetimes: Vec<_> = lifetimes.into_iter().collect();
     // After how many steps each path has freed memory at the latest.
     let mut latest: FxHashMap<u64, usize> = FxHashMap::default();
     for lifetime in &lifetimes {

@@ -5,7 +5,7 @@
 
 use kernspan::{
     Report, Trace,
-    trace::{Attribution, OperationCall, Span, Work},
+    trace::{Allocation, Attribution, OperationCall, Span, Work},
 };
 use std::collections::BTreeMap;
 
@@ -114,7 +114,7 @@ fn what_burn_tunes_is_kept_apart() {
 #[test]
 fn tensors_are_allocated_in_the_spans_that_request_them() {
     let trace = recorded("burn-memory");
-    assert!(trace.allocations().all(|it| it.by_framework()));
+    assert!(trace.allocations().all(Allocation::by_framework));
     let allocated = |name: &str, kib: u64| {
         let in_span = trace.allocations().filter(|it| it.span().is_some_and(|span| span.name() == name));
         in_span.filter(|it| it.delta() == kib as i64 * 1024).count()

@@ -197,3 +197,14 @@ fn a_folder_without_files_is_an_error() {
     assert!(missing.err.contains("gone: no such file or directory"), "{}", missing.err);
     assert_eq!((none.code, missing.code), (1, 1));
 }
+
+/// Files of four ranks on an H200, one of which never left `load` (`ranks.sh OUT 4 hang` of `benches/gpu`).
+#[test]
+fn a_hang_that_was_recorded_on_a_gpu_is_named() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/ranks/hang");
+    let text = printed("ranks hang", &[&folder]);
+    let expected = "AllReduce 180 of communicator 3800c09f800a64df, 4 ranks: rank 2 is missing, in `train_step > load` \
+                    (benches/gpu/src/bin/ranks.rs:112), step 20; ranks 0, 1, 3 wait, for 20.1 s so far, called in \
+                    `train_step > backward` (benches/gpu/src/bin/ranks.rs:114)";
+    assert!(text.contains(expected), "{text}");
+}
