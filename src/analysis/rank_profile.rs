@@ -68,8 +68,8 @@ struct Place {
 
 /// Returns how long each span itself waits for GPUs, in calls that return when some work is done.
 ///
-/// While a rank is late, the others wait for it in the span that needs the result: without this, that span takes as long
-/// on all ranks, whatever the late one does in it.
+/// While a rank is late, the others wait for it in the span that needs the result: without this, that span takes as
+/// long on all ranks, whatever the late one does in it.
 pub fn gpu_waits(trace: &Trace) -> HashMap<SpanId, Duration> {
     let mut waits: HashMap<SpanId, Duration> = HashMap::new();
     for (call, kind) in trace.api_calls().zip(CallKind::of_calls(trace)) {

@@ -127,8 +127,8 @@ impl Handle {
 }
 
 impl Communicators {
-    /// The maximum number of communicators at a time that are followed. A full ring takes some 24 KiB, if calls are made
-    /// in three spans, so that all take 400 MiB at most; a large job has some hundred.
+    /// The maximum number of communicators at a time that are followed. A full ring takes some 24 KiB, if calls are
+    /// made in three spans, so that all take 400 MiB at most; a large job has some hundred.
     const MOST: usize = 1 << 14;
     /// The number of ended communicators that are kept.
     const CLOSED: usize = 16;
