@@ -84,6 +84,8 @@ print(fault, "right" if late == expected else f"WRONG: {late} instead of {expect
         done
     done | tee "$out/judged.txt" | grep WRONG
     sort "$out/judged.txt" | cut -d: -f1 | uniq -c
+    # The loop is a process of its own, whose variables are lost.
+    [ "$(grep -c ' right$' "$out/judged.txt")" = $((5 * ${RUNS:-20})) ] || failed=1
 }
 
 # Medians of rank 0, plugin off and on in turns, while nothing is recorded.

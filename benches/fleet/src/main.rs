@@ -41,7 +41,7 @@ fn mesh(ranks: usize, seed: u64, with_fault: bool) -> Mesh {
         if tensor == 1 && fault == Fault::Link {
             fault = Fault::BackwardGpu;
         }
-        // What the host does between steps is hidden on other stages than the first, which wait for activations.
+        // Host work between steps is hidden on all stages but the first, since they wait for activations.
         let stage = match fault {
             Fault::Loader | Fault::Optimizer => 0,
             _ => random.below(stages as u64) as usize,

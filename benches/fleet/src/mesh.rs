@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// What is wrong with one rank, or with the link of one tensor group.
+/// A fault of one rank, or of the link of one tensor group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     BackwardGpu,

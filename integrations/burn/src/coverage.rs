@@ -1,4 +1,4 @@
-//! What is recorded of a device, or why nothing is.
+//! The activity that is recorded of a device, or the reason why none is.
 
 use std::fmt;
 

@@ -20,7 +20,7 @@ use std::fmt;
 ///   any more, if it has the same size and its memory is not shared. For all other operations, inputs and outputs exist
 ///   at the same time.
 ///
-/// Of operations that run as one [block](Self::record_block), only what outlives the block takes memory.
+/// Tensors that only pass between operations of one [block](Self::record_block) take no memory.
 ///
 /// Tensors older than the first recorded operation are not counted, nor are views of them. Burn does not report the end
 /// of a tensor whose data is read out, or that is dropped by a thread other than the one that created it. These would

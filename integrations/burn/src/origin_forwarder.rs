@@ -156,7 +156,7 @@ impl Watcher for OriginForwarder {
         let memory = self.pool.clone().map(|pool| (pool, self.hand_over.clone()));
         self.device_thread.submit(move |_| {
             DeviceThread::open_window(origin);
-            // What tensors allocate is added to what they have now.
+            // Allocations of tensors are added to this.
             if let Some((pool, hand_over)) = memory
                 && let Some(reading) = pool.read()
             {

@@ -49,7 +49,7 @@ impl Args {
     }
 }
 
-/// What the ranks wait for.
+/// The collectives that ranks wait in.
 #[derive(Debug)]
 struct Hangs {
     hangs: Vec<Hang>,
@@ -213,7 +213,7 @@ impl Missing {
         let place = match self.threads.as_slice() {
             _ if self.ended => "as it has ended".to_owned(),
             [] => "in no span".to_owned(),
-            // Those that entered a span first come first, and so the main thread mostly.
+            // Threads that entered a span first come first: mostly the main thread.
             threads => {
                 let paths = threads.iter().take(3).map(|thread| path(&thread.spans));
                 format!("in {}", paths.collect::<Vec<_>>().join(" and "))

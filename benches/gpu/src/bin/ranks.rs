@@ -78,7 +78,7 @@ impl Settings {
     }
 }
 
-/// What this program itself knows of its calls.
+/// The program's own count of its calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Calls {
     calls: u64,
