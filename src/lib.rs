@@ -123,6 +123,7 @@ mod budget;
 mod builder;
 mod clock;
 mod collector;
+pub mod control;
 mod correlate;
 mod delivery;
 mod ending;
@@ -148,6 +149,7 @@ mod recording;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod replay;
 pub mod report;
+mod request;
 mod schedule;
 mod session;
 mod step_sample;

@@ -72,7 +72,7 @@ pub(crate) struct MemoryParts {
 }
 
 /// The memory of the run, as the program can ask for it at any time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RunMemory {
     pub(crate) gpu: Option<Arc<dyn GpuSource>>,
     pub(crate) ledger: Option<Arc<Ledger>>,

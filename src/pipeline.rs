@@ -5,12 +5,13 @@ use crate::{
     budget::Budget,
     collector::Collector,
     correlate::correlate,
-    export::{Exporter, Run},
+    export::{Chrome, Exporter, Html, Perfetto, Run},
     failure::{Failure, Failures, panic_message},
     file::FileError,
     memory::{MemoryThread, TakenSnapshots},
     recording::Recording,
     report::{Report, incomplete},
+    request::{Recorded, Ticket},
     steps::{NamedSteps, StepThread},
     thread::spawn,
     trace::{Gpu, Losses, Metadata},
@@ -18,8 +19,12 @@ use crate::{
 use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::PathBuf,
-    sync::{Arc, OnceLock, mpsc::Receiver},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+        mpsc::Receiver,
+    },
     thread::JoinHandle,
 };
 
@@ -88,6 +93,8 @@ impl Pipeline {
 pub(crate) struct Exports {
     pub(crate) closed: Receiver<Recording>,
     pub(crate) budget: Arc<Budget>,
+    /// The number of windows that have been exported.
+    pub(crate) exported: Arc<AtomicU32>,
     pub(crate) metadata: Arc<Metadata>,
     /// The state to report when GPUs are not recorded.
     pub(crate) without_gpu: Gpu,
@@ -113,6 +120,7 @@ impl Exports {
                 outcome.failures.add(Failure::of_panic("kernspan", Some(window), &panic_message(&*panic)));
             }
             self.budget.give_back(charged);
+            self.exported.fetch_add(1, Ordering::Release);
         }
         if let Some(memory) = self.memory.take() {
             let history = Arc::clone(&memory.history);
@@ -130,6 +138,7 @@ impl Exports {
 
     fn export(&mut self, mut recording: Recording, outcome: &mut Outcome) {
         let leftover = recording.window.leftover;
+        let ticket = recording.window.ticket.take();
         if recording.gpu.gpu == Gpu::NotAsked {
             recording.gpu.gpu = self.without_gpu.clone();
         }
@@ -158,13 +167,32 @@ impl Exports {
                 Err(error) => outcome.failures.add(Failure::new("raw_to_dir", Some(trace.window()), error.into())),
             }
         }
-        for exporter in &mut self.exporters {
+        let mut of_request = ticket.as_ref().and_then(Ticket::folder).map(exporters_into);
+        let mut recorded = Recorded::of(&window);
+        for exporter in of_request.as_mut().unwrap_or(&mut self.exporters) {
             match exporter.export(&window) {
-                Ok(files) => outcome.report.add_files(files),
-                Err(failure) => outcome.failures.add(failure),
+                Ok(files) => recorded.files.extend(files),
+                Err(failure) => {
+                    recorded.failures.push(failure.to_string());
+                    outcome.failures.add(failure);
+                }
             }
         }
+        outcome.report.add_files(recorded.files.clone());
+        if let Some(ticket) = ticket {
+            recorded.findings = window.findings().to_vec();
+            ticket.done(recorded);
+        }
     }
+}
+
+/// Returns the exporters of a window that was requested for a folder of its own.
+fn exporters_into(folder: &Path) -> Vec<NamedExporter> {
+    vec![
+        NamedExporter::new(Chrome::to_dir(folder)),
+        NamedExporter::new(Perfetto::to_dir(folder)),
+        NamedExporter::new(Html::to_dir(folder).one_window()),
+    ]
 }
 
 impl NamedExporter {

@@ -5,18 +5,21 @@ use crate::exit::SavedOnExit;
 use crate::{
     activity::{Activities, Activity},
     analysis::{MemorySnapshot, MemorySource},
+    control::Control,
     ending::Ending,
     error::Error,
     host::HandOver,
     memory::RunMemory,
     pipeline::Outcome,
     report::Report,
+    request::{RecordRequest, Requested},
     schedule::Phase,
     session::Session,
     trace::Gpu,
 };
 use std::{
     io::{self, Write},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -178,7 +181,46 @@ impl Profiler {
     /// # Ok::<(), kernspan::Error>(())
     /// ```
     pub fn start(&self) -> bool {
-        self.session.open()
+        self.session.open(None).is_ok()
+    }
+
+    /// Opens a window now, as [`start`](Self::start) does, that is written into a folder of its own instead of being
+    /// passed to the exporters: as a Chrome trace, a Perfetto trace and an HTML page. The request has
+    /// [failed](crate::control::Progress::Failed) if a window is open already, or there is no memory for another.
+    ///
+    /// ```
+    /// # use kernspan::{Profiler, Schedule};
+    /// # use tracing_subscriber::prelude::*;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let (layer, profiler) = Profiler::builder().schedule(Schedule::manual()).build()?;
+    /// # tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+    /// let requested = profiler.start_into(folder.join("evaluation"));
+    /// tracing::info_span!("evaluate").in_scope(|| ());
+    /// profiler.stop();
+    /// assert_eq!(requested.wait().unwrap().files.len(), 3);
+    /// # });
+    /// # profiler.finish()?;
+    /// # Ok::<(), kernspan::Error>(())
+    /// ```
+    pub fn start_into(&self, folder: impl Into<PathBuf>) -> Requested {
+        self.control().open(Some(folder.into()))
+    }
+
+    /// Asks for a window of so many steps, from the next one on, whatever the schedule says: see
+    /// [`Control::record`](crate::control::Control::record).
+    pub fn record_next(&self, steps: u64) -> Requested {
+        self.control().record(RecordRequest::steps(steps))
+    }
+
+    /// Returns a handle to look at the run and to ask for windows from other threads.
+    pub fn control(&self) -> Control {
+        Control::new(Arc::clone(&self.session), self.memory.clone())
+    }
+
+    /// Returns the number of windows that have closed and are not exported yet.
+    pub fn pending(&self) -> u32 {
+        self.session.status().pending
     }
 
     /// Closes the window, whether opened by the schedule or by [`start`](Self::start), and exports it in the

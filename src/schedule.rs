@@ -189,6 +189,14 @@ impl Schedule {
         }
     }
 
+    /// Returns the schedule with its cycles counted from this step on. Ranges of steps stay as they are.
+    pub(crate) fn from_step(mut self, step: u64) -> Self {
+        if let Kind::Cycle(cycle) = &mut self.0 {
+            cycle.skip_first = cycle.skip_first.saturating_add(step);
+        }
+        self
+    }
+
     /// Returns how long the schedule waits, starting from a step that is not recorded.
     pub(crate) fn wait_from(&self, step: u64) -> WaitLength {
         match &self.0 {

@@ -35,6 +35,30 @@ pub fn rough_time(time: Duration) -> String {
     format!("~{}", self::time(time))
 }
 
+/// Reads a time such as `50ms`, `1.5 s`, `200us` or `2m`. Returns `None` if it is not one.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// assert_eq!(kernspan::units::parse_duration("1.5 s"), Some(Duration::from_millis(1500)));
+/// assert_eq!(kernspan::units::parse_duration("soon"), None);
+/// ```
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let unit_at = text.find(|c: char| c.is_alphabetic())?;
+    let (number, unit) = text.split_at(unit_at);
+    let seconds = match unit.trim_end() {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(number.trim().parse::<f64>().ok()? * seconds).ok()
+}
+
 /// Formats a percentage: `12.50%`.
 #[must_use]
 pub fn percent(percent: f64) -> String {

@@ -18,6 +18,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, OnceLock,
+        atomic::AtomicU32,
         mpsc::{self, Sender},
     },
 };
@@ -53,6 +54,8 @@ pub(super) struct Background {
     pub(super) summaries: Option<StepSender>,
     pub(super) pipeline: Pipeline,
     pub(super) memory: RunMemory,
+    /// The number of windows that have been exported.
+    pub(super) exported: Arc<AtomicU32>,
 }
 
 impl Background {
@@ -91,9 +94,11 @@ impl Background {
         let history = memory.as_ref().map(|memory| Arc::clone(&memory.history));
         let run_memory = RunMemory { gpu: gpu.clone(), ledger, history: history.clone() };
         let without = without_gpu.clone();
+        let exported = Arc::<AtomicU32>::default();
         let exports = Exports {
             closed,
             budget,
+            exported: Arc::clone(&exported),
             metadata,
             without_gpu: without,
             exporters,
@@ -105,6 +110,6 @@ impl Background {
         let steps = (!step_exporters.is_empty()).then(|| StepThread::start(host, step_exporters, history));
         let (summaries, steps) = steps.transpose().map_err(Error::Thread)?.unzip();
         let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
-        Ok(Self { gpu, without_gpu, commands, summaries, pipeline, memory: run_memory })
+        Ok(Self { gpu, without_gpu, commands, summaries, pipeline, memory: run_memory, exported })
     }
 }

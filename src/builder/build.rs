@@ -56,7 +56,7 @@ impl ProfilerBuilder {
         let budget = Arc::new(Budget::new(self.memory_limit_bytes));
         let Self { schedule, step_on, exporters, activities, detach, raw_folder, print_report, snapshots, .. } = self;
         let keep_raw = raw_folder.is_some();
-        let Background { gpu, without_gpu, commands, summaries, pipeline, memory } =
+        let Background { gpu, without_gpu, commands, summaries, pipeline, memory, exported } =
             Background::start(BackgroundParts {
                 host: Arc::clone(&host),
                 budget: Arc::clone(&budget),
@@ -79,6 +79,7 @@ impl ProfilerBuilder {
             commands,
             summaries,
             budget,
+            exported,
             heap,
         }));
         let step_on = step_on.map(|name| {

@@ -174,6 +174,7 @@ mod tests {
             charged: 0,
             followed: false,
             leftover: false,
+            ticket: None,
         };
         let kernel = |&(correlation, name): &(u32, &str)| WorkRecord {
             detail: Detail::Kernel(Kernel { name: name.into(), ..Kernel::default() }),

@@ -20,6 +20,7 @@ pub(crate) use self::{
 use crate::{
     clock::{Anchor, Ticks, Timeline},
     heap::HeapSamples,
+    request::Ticket,
     thread::ThreadInfo,
     trace::{Cut, Losses},
 };
@@ -72,6 +73,8 @@ pub(crate) struct ClosedWindow {
     /// Whether the window was opened by the last step and closed by the end of the run. It produces no trace if nothing
     /// happened in it.
     pub(crate) leftover: bool,
+    /// The request that it answers, if any.
+    pub(crate) ticket: Option<Ticket>,
 }
 
 /// A step, as the session records it.

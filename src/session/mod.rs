@@ -1,5 +1,6 @@
 //! The session: counts steps, follows the schedule, and opens and closes windows.
 
+mod demands;
 mod open_window;
 mod state;
 
@@ -11,13 +12,18 @@ use crate::{
     heap::{Counting, Uncounted},
     hint::{Facts, Hint},
     host::Host,
+    request::{RecordRequest, Requested, Ticket},
     schedule::{Phase, Schedule},
     steps::StepSender,
     trace::Gpu,
 };
 use std::{
     cell::Cell,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::Sender},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+        mpsc::Sender,
+    },
     time::Duration,
 };
 use tracing::level_filters::LevelFilter;
@@ -47,8 +53,36 @@ pub(crate) struct SessionParts {
     /// The way to exporters that take every step.
     pub(crate) summaries: Option<StepSender>,
     pub(crate) budget: Arc<Budget>,
+    /// The number of windows that have been exported.
+    pub(crate) exported: Arc<AtomicU32>,
     /// The count of the heap, if it is recorded.
     pub(crate) heap: Option<Counting>,
+}
+
+/// The state of a run at one moment: see [`Control::status`](crate::control::Control::status).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Status {
+    /// The number of the current step, counted from 0.
+    pub step: u64,
+    /// Its phase.
+    pub phase: Phase,
+    /// Whether the run is divided into steps: by the schedule, or since a step has ended.
+    pub has_steps: bool,
+    /// Whether a window is open.
+    pub recording: bool,
+    /// The number of windows that have closed.
+    pub windows: u32,
+    /// The number of those that are not exported yet.
+    pub pending: u32,
+    /// The number of requests whose windows have not begun.
+    pub requests: usize,
+    /// The time of a typical step while nothing is recorded, if there were enough.
+    pub step_time: Option<Duration>,
+    /// The schedule, in words.
+    pub schedule: String,
+    /// Whether the run has ended.
+    pub ended: bool,
 }
 
 impl Session {
@@ -115,22 +149,62 @@ impl Session {
         self.lock().window.is_some()
     }
 
-    /// Opens a window by hand. Returns false if one is open already, or if there is no memory for it.
-    pub(crate) fn open(&self) -> bool {
-        let Some(_stepping) = Stepping::begin() else { return false };
+    /// Opens a window by hand, for a request if there is a ticket. Returns the reason if it cannot.
+    pub(crate) fn open(&self, ticket: Option<Ticket>) -> Result<(), &'static str> {
+        let Some(_stepping) = Stepping::begin() else { return Err("a window is being opened or closed") };
         let _uncounted = Uncounted::begin();
         let mut state = self.lock();
-        if state.window.is_some() || state.ended || state.is_forked() || !state.charge_window() {
-            return false;
+        if state.ended || state.is_forked() {
+            return Err("the run has ended");
+        }
+        if state.window.is_some() {
+            return Err("a window is open already");
+        }
+        if !state.charge_window() {
+            return Err("there is no memory for another window until others are exported");
         }
         let _edge = self.host.edge();
         self.host.settle();
         state.overdue = false;
         let edge = state.edge(&self.host, true);
-        state.open(edge, true);
+        state.open_with(edge, true, ticket);
         self.host.look_up_contexts();
         self.host.notify_opened();
-        true
+        Ok(())
+    }
+
+    /// Takes a request for a window, which begins with a later step.
+    pub(crate) fn request(&self, request: RecordRequest) -> Requested {
+        let mut state = self.lock();
+        if state.ended {
+            return Requested::refused("the run has ended");
+        }
+        let step = state.step;
+        state.demands.add(request, step)
+    }
+
+    /// Follows another schedule from the next step on.
+    pub(crate) fn set_schedule(&self, schedule: Schedule) {
+        self.lock().set_schedule(schedule);
+    }
+
+    /// Returns the state of the run.
+    pub(crate) fn status(&self) -> Status {
+        let state = self.lock();
+        let open = u32::from(state.window.is_some());
+        let exported = state.exported.load(Ordering::Acquire);
+        Status {
+            step: state.step,
+            phase: state.phase,
+            has_steps: state.has_steps(),
+            recording: state.window.is_some(),
+            windows: state.windows - open,
+            pending: (state.windows - open).saturating_sub(exported),
+            requests: state.demands.waiting(),
+            step_time: state.unrecorded.typical().map(|ticks| self.host.clock().duration(ticks)),
+            schedule: state.schedule.to_string(),
+            ended: state.ended,
+        }
     }
 
     /// Closes the window. Returns false if none is open.
@@ -165,6 +239,7 @@ impl Session {
         let (step, phase) = (state.step, state.phase);
         state.send_step(&self.host, step, phase, None, false);
         state.ended = true;
+        state.demands.end();
         state.heap = None;
         // The collector is gone only if it panicked, which whoever joins it will report.
         let lost_steps = state.lost_steps;

@@ -4,6 +4,7 @@ use crate::{
     budget::Budget,
     clock::{Anchor, Ticks},
     recording::{Recording, StepMark},
+    request::Ticket,
     thread::{ThreadInfo, this_thread},
     trace::Cut,
 };
@@ -15,6 +16,8 @@ pub(super) struct OpenWindow {
     pub(super) open: Anchor,
     /// Whether it was opened by hand, so that the schedule does not close it.
     pub(super) manual: bool,
+    /// The request that it answers, if any.
+    pub(super) ticket: Option<Ticket>,
     pub(super) step_start: Ticks,
     pub(super) step_cut: bool,
     pub(super) steps: Vec<StepMark>,
@@ -26,11 +29,12 @@ pub(super) struct OpenWindow {
 
 impl OpenWindow {
     /// Opens a window, for which memory has been reserved.
-    pub(super) fn new(index: u32, open: Anchor, manual: bool, budget: Arc<Budget>) -> Self {
+    pub(super) fn new(index: u32, open: Anchor, manual: bool, ticket: Option<Ticket>, budget: Arc<Budget>) -> Self {
         Self {
             index,
             open,
             manual,
+            ticket,
             step_start: open.ticks,
             step_cut: manual,
             steps: Vec::new(),

@@ -1,6 +1,6 @@
 //! What a session counts and decides: the step, its phase, the open window.
 
-use super::{SessionParts, open_window::OpenWindow};
+use super::{SessionParts, demands::Demands, open_window::OpenWindow};
 use crate::{
     budget::Budget,
     clock::{Anchor, Ticks},
@@ -10,13 +10,14 @@ use crate::{
     heap::{Counting, HeapSamples},
     host::{Control, Host},
     recording::{ClosedWindow, Recording},
+    request::Ticket,
     schedule::{Phase, Schedule, WaitLength},
     step_sample::StepSample,
     steps::StepSender,
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, mpsc::Sender},
+    sync::{Arc, atomic::AtomicU32, mpsc::Sender},
     time::Instant,
 };
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
@@ -24,9 +25,13 @@ use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) schedule: Schedule,
+    /// Windows that were requested.
+    pub(super) demands: Demands,
     pub(super) gpu: Option<Arc<dyn GpuSource>>,
     pub(super) commands: Sender<Command>,
     budget: Arc<Budget>,
+    /// The number of windows that have been exported.
+    pub(super) exported: Arc<AtomicU32>,
     /// The count of the heap, if it is recorded.
     pub(super) heap: Option<Counting>,
     /// The sender of step summaries, if an exporter takes every step.
@@ -58,14 +63,16 @@ pub(super) struct State {
 impl State {
     /// Begins at step 0, and opens a window if the schedule begins with one.
     pub(super) fn start(parts: SessionParts) -> Self {
-        let SessionParts { host, gpu, mut schedule, commands, summaries, budget, heap, .. } = parts;
+        let SessionParts { host, gpu, mut schedule, commands, summaries, budget, exported, heap, .. } = parts;
         let stepping = schedule.counts_steps();
         let phase = catch_unwind(AssertUnwindSafe(|| schedule.phase(0)));
         let mut state = Self {
             schedule,
+            demands: Demands::default(),
             gpu,
             commands,
             budget,
+            exported,
             heap,
             summaries,
             unrecorded: StepSample::new(),
@@ -84,7 +91,7 @@ impl State {
         };
         if state.phase.is_recording() && state.charge_window() {
             let edge = state.edge(&host, true);
-            state.open(edge, false);
+            state.open(edge);
         } else {
             state.warm_up(Phase::Wait);
         }
@@ -103,7 +110,13 @@ impl State {
         let (number, before) = (self.step, self.phase);
         self.step += 1;
         host.set_steps(self.step);
-        self.phase = self.next_phase();
+        let scheduled = self.next_phase();
+        let before = if self.demands.is_empty() {
+            self.phase = scheduled;
+            before
+        } else {
+            self.follow_demands(host, before, scheduled)
+        };
 
         // PyTorch's table of transitions, except that recorded steps are always saved.
         let ends = before == Phase::RecordAndSave || !self.phase.is_recording();
@@ -139,7 +152,7 @@ impl State {
                 self.close(edge, opens, false);
             }
             if opens {
-                self.open(edge, false);
+                self.open(edge);
                 host.look_up_contexts();
                 host.notify_opened();
             } else {
@@ -150,6 +163,15 @@ impl State {
         if closes && !opens {
             self.unrecorded.begin_step(host.clock().now());
         }
+    }
+
+    /// Sets the phase of the step that begins as requests want it. Returns the phase of the one that has ended.
+    #[cold]
+    fn follow_demands(&mut self, host: &Host, before: Phase, scheduled: Phase) -> Phase {
+        let busy = self.window.as_ref().is_some_and(|window| window.manual);
+        let (before, phase) = self.demands.next(host.clock(), self.step, before, scheduled, busy);
+        self.phase = phase;
+        before
     }
 
     /// Passes a step on to the exporters that take every step. `end` is the moment, if it has been read already.
@@ -213,9 +235,21 @@ impl State {
     /// Returns the number of steps in the schedule's open window, and of those that it is to have, if steps are
     /// missing.
     pub(super) fn partial_window(&self) -> Option<(u64, u64)> {
-        let window = self.window.as_ref().filter(|window| !window.manual && !window.steps.is_empty())?;
+        let of_schedule = |window: &&OpenWindow| !window.manual && window.ticket.is_none() && !window.steps.is_empty();
+        let window = self.window.as_ref().filter(of_schedule)?;
         let recorded = window.steps.len() as u64 + window.lost_steps;
         Some((recorded, self.schedule.active_steps()?)).filter(|(recorded, active)| recorded < active)
+    }
+
+    /// Follows another schedule from the next step on.
+    pub(super) fn set_schedule(&mut self, schedule: Schedule) {
+        self.schedule = schedule.from_step(self.step + 1);
+        self.schedule_panic = None;
+    }
+
+    /// Whether the run is divided into steps.
+    pub(super) fn has_steps(&self) -> bool {
+        self.stepping
     }
 
     /// Charges the memory of a window that is about to open. Returns false if there is not enough.
@@ -223,12 +257,19 @@ impl State {
         self.budget.take_for_window(Recording::COST)
     }
 
+    /// Opens a window that has been charged, for the schedule or a request.
+    fn open(&mut self, edge: Anchor) {
+        let ticket = self.demands.take_ticket();
+        self.open_with(edge, false, ticket);
+    }
+
     /// Opens a window that has been charged.
-    pub(super) fn open(&mut self, edge: Anchor, manual: bool) {
+    pub(super) fn open_with(&mut self, edge: Anchor, manual: bool, ticket: Option<Ticket>) {
         let index = self.windows;
         self.windows += 1;
         self.unrecorded.leave_out();
-        self.window = Some(OpenWindow::new(index, edge, manual, Arc::clone(&self.budget)));
+        ticket.iter().for_each(Ticket::opened);
+        self.window = Some(OpenWindow::new(index, edge, manual, ticket, Arc::clone(&self.budget)));
         self.heap.iter().for_each(Counting::open);
         let _ = self.commands.send(Command::Opened);
     }
@@ -245,7 +286,8 @@ impl State {
         }
         let samples = heap.as_ref().map_or(0, HeapSamples::cost);
         self.budget.take(samples);
-        let OpenWindow { index, open, steps, charged, .. } = window;
+        let OpenWindow { index, open, steps, charged, ticket, .. } = window;
+        ticket.iter().for_each(Ticket::closed);
         let charged = charged + samples;
         let lost_steps = window.lost_steps + std::mem::take(&mut self.lost_steps);
         let closed = Instant::now();
@@ -264,6 +306,7 @@ impl State {
             charged,
             followed,
             leftover,
+            ticket,
         }));
     }
 }

@@ -17,6 +17,7 @@ mod futures;
 mod hints;
 mod losses;
 mod report;
+mod requests;
 mod schedule;
 #[cfg(all(feature = "signals", unix))]
 mod signals;

@@ -61,6 +61,8 @@ use std::{
 pub struct Html {
     folder: PathBuf,
     page: Arc<Mutex<Page>>,
+    /// Whether the run has no end that would report the file.
+    one_window: bool,
 }
 
 /// The page of a run, and its file once written.
@@ -77,7 +79,12 @@ struct Steps(Arc<Mutex<Page>>);
 impl Html {
     /// Creates an exporter that writes into this folder. The folder is created if it does not exist.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), page: Arc::default() }
+        Self { folder: folder.into(), page: Arc::default(), one_window: false }
+    }
+
+    /// Returns the exporter for one window, whose export reports the file.
+    pub(crate) fn one_window(self) -> Self {
+        Self { one_window: true, ..self }
     }
 }
 
@@ -99,8 +106,8 @@ impl Exporter for Html {
         } else {
             page.write()?;
         }
-        // The end of the run reports the file, once for all windows.
-        Ok(Vec::new())
+        // Otherwise the end of the run reports the file, once for all windows.
+        Ok(page.path.iter().filter(|_| self.one_window).cloned().collect())
     }
 
     fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {

@@ -1,0 +1,182 @@
+//! Windows that were requested while the program runs, and when each begins and ends.
+
+use crate::{
+    clock::{Clock, Ticks},
+    request::{RecordRequest, RequestLength, RequestStart, Requested, Ticket},
+    schedule::Phase,
+};
+use std::time::{Duration, Instant};
+
+/// The requests that wait, and the one whose steps are being recorded.
+#[derive(Debug, Default)]
+pub(super) struct Demands {
+    waiting: Vec<Demand>,
+    current: Option<Current>,
+    /// The recent steps, while a request waits for a slow one.
+    recent: Option<RecentSteps>,
+}
+
+#[derive(Debug)]
+struct Demand {
+    request: RecordRequest,
+    ticket: Ticket,
+}
+
+/// The request whose steps are being recorded.
+#[derive(Debug)]
+struct Current {
+    left: Left,
+    /// Until its window opens, for which there may be no memory yet.
+    ticket: Option<Ticket>,
+}
+
+/// The rest of a requested window.
+#[derive(Clone, Copy, Debug)]
+enum Left {
+    Steps(u64),
+    Until(Instant),
+}
+
+impl Demands {
+    /// The most requests that may wait. Each is a window, one after another, so that more would be answered late.
+    const MOST: usize = 256;
+
+    /// Takes a request, in a run that is in step `step`.
+    pub(super) fn add(&mut self, request: RecordRequest, step: u64) -> Requested {
+        if let Err(problem) = request.check() {
+            return Requested::refused(problem);
+        }
+        self.waiting.retain(|demand| !demand.ticket.is_cancelled());
+        if self.waiting.len() >= Self::MOST {
+            return Requested::refused(format!("{} requests are waiting already", Self::MOST));
+        }
+        match request.start {
+            RequestStart::AtStep(first) if first <= step => {
+                return Requested::refused(format!("step {first} has begun: the run is in step {step}"));
+            }
+            RequestStart::When(_) => drop(self.recent.get_or_insert_default()),
+            _ => {}
+        }
+        let (ticket, requested) = Ticket::new(request.folder.clone());
+        self.waiting.push(Demand { request, ticket });
+        requested
+    }
+
+    /// The number of requests that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether nothing is requested, so that the schedule alone decides.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.current.is_none()
+    }
+
+    /// Ends a step of phase `before`, and begins step `step`, for which the schedule says `scheduled`. Returns both
+    /// phases as requests want them: the step that ended is the last of its window if a requested one ends or begins.
+    /// `busy` says whether a window is open that only the program may close.
+    pub(super) fn next(
+        &mut self,
+        clock: &Clock,
+        step: u64,
+        before: Phase,
+        scheduled: Phase,
+        busy: bool,
+    ) -> (Phase, Phase) {
+        let mut before = before;
+        if self.current.as_mut().is_some_and(Current::end_step) {
+            // A ticket that is still here found no memory, and says so when it is dropped.
+            self.current = None;
+            before = Phase::RecordAndSave;
+        }
+        let ended = self.recent.as_mut().and_then(|recent| recent.end_step(clock));
+        if self.current.is_none() && !busy {
+            self.waiting.retain(|demand| !demand.ticket.is_cancelled());
+            let is_due = |demand: &Demand| match demand.request.start {
+                RequestStart::NextStep => true,
+                RequestStart::AtStep(first) => first <= step,
+                RequestStart::When(condition) => ended.is_some_and(|(step, median)| condition.is_met(step, median)),
+            };
+            if let Some(due) = self.waiting.iter().position(is_due) {
+                self.begin(due);
+                before = if before.is_recording() { Phase::RecordAndSave } else { before };
+            }
+            if !self.waiting.iter().any(|demand| matches!(demand.request.start, RequestStart::When(_))) {
+                self.recent = None;
+            }
+        }
+        let phase = match self.current.as_ref().map(|current| current.left) {
+            Some(Left::Steps(1)) => Phase::RecordAndSave,
+            Some(_) => Phase::Record,
+            None => scheduled,
+        };
+        (before, phase)
+    }
+
+    fn begin(&mut self, index: usize) {
+        let Demand { request, ticket } = self.waiting.remove(index);
+        let left = match request.length {
+            RequestLength::Steps(steps) => Left::Steps(steps),
+            RequestLength::Duration(duration) => Left::Until(Instant::now() + duration),
+        };
+        self.current = Some(Current { left, ticket: Some(ticket) });
+    }
+
+    /// Takes the ticket of the window that opens now, if it was requested.
+    pub(super) fn take_ticket(&mut self) -> Option<Ticket> {
+        self.current.as_mut()?.ticket.take()
+    }
+
+    /// Refuses everything, as the run ends.
+    pub(super) fn end(&mut self) {
+        self.current = None;
+        self.waiting.drain(..).for_each(|demand| demand.ticket.fail("the run ended before the window could begin"));
+    }
+}
+
+impl Current {
+    /// Ends a step. Returns whether it was the last.
+    fn end_step(&mut self) -> bool {
+        match &mut self.left {
+            Left::Steps(steps) => {
+                *steps -= 1;
+                *steps == 0
+            }
+            Left::Until(end) => Instant::now() >= *end,
+        }
+    }
+}
+
+/// The durations of the last steps.
+#[derive(Debug, Default)]
+struct RecentSteps {
+    durations: Vec<u64>,
+    /// The place of the next duration, once there are as many as are kept.
+    next: usize,
+    start: Option<Ticks>,
+}
+
+impl RecentSteps {
+    /// The number of steps that the median is of.
+    const KEPT: usize = 64;
+    /// The fewest steps that have a median: the same as for a typical unrecorded step.
+    const ENOUGH: usize = 3;
+
+    /// Ends a step. Returns its duration and the median of the steps before it, unless it is the first.
+    fn end_step(&mut self, clock: &Clock) -> Option<(Duration, Option<Duration>)> {
+        let now = clock.now();
+        let start = self.start.replace(now)?;
+        let step = now.0.saturating_sub(start.0);
+        let mut sorted = self.durations.clone();
+        let middle = sorted.len() / 2;
+        let median = (sorted.len() >= Self::ENOUGH).then(|| *sorted.select_nth_unstable(middle).1);
+        if self.durations.len() < Self::KEPT {
+            self.durations.push(step);
+        } else {
+            self.durations[self.next] = step;
+            self.next = (self.next + 1) % Self::KEPT;
+        }
+        Some((clock.duration(step), median.map(|ticks| clock.duration(ticks))))
+    }
+}
