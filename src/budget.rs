@@ -45,6 +45,11 @@ impl Budget {
         fits
     }
 
+    /// The bytes that are reserved, as parts of the limit.
+    pub(crate) fn share(&self) -> f64 {
+        self.held.load(Ordering::Relaxed) as f64 / self.limit as f64
+    }
+
     /// Releases reserved bytes.
     pub(crate) fn give_back(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);

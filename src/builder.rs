@@ -7,6 +7,7 @@ use crate::{
     activity::{Activities, Activity},
     analysis::Analysis,
     export::{Exporter, OnTrace},
+    flight::FlightRecorder,
     gpu::DetachPolicy,
     memory::MemorySnapshots,
     pipeline::NamedExporter,
@@ -24,6 +25,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 /// | [`step_on`](Self::step_on) | steps end where [`Profiler::step`] is called |
 /// | [`activities`](Self::activities) | spans, kernels and copies |
 /// | [`memory_snapshots`](Self::memory_snapshots) | allocations are followed in windows only |
+/// | [`flight_recorder`](Self::flight_recorder) | none: nothing is kept of steps that are not recorded |
 /// | [`detach_after`](Self::detach_after) | as soon as it pays, or [`DETACH_AFTER`](Self::DETACH_AFTER), 250 ms |
 /// | [`export`](Self::export), [`on_trace`](Self::on_trace) | nowhere; the report is there all the same |
 /// | [`print_report`](Self::print_report) | not if the profiler is dropped |
@@ -50,6 +52,7 @@ pub struct ProfilerBuilder {
     detach: DetachPolicy,
     raw_folder: Option<PathBuf>,
     snapshots: Option<MemorySnapshots>,
+    flight: Option<FlightRecorder>,
     metadata: Metadata,
 }
 
@@ -98,6 +101,7 @@ impl ProfilerBuilder {
             detach: DetachPolicy { after: Self::DETACH_AFTER, fixed: false, most: Self::DETACH_MOST },
             raw_folder: None,
             snapshots: None,
+            flight: None,
             metadata: Metadata::of_this_process(),
         }
     }
@@ -165,6 +169,13 @@ impl ProfilerBuilder {
     /// does with its memory are not followed.
     pub fn memory_snapshots(mut self, snapshots: MemorySnapshots) -> Self {
         self.snapshots = Some(snapshots);
+        self
+    }
+
+    /// Keeps the last steps in memory, and writes them when a step is slow, a thread panics or the process is ended:
+    /// see [`FlightRecorder`]. By default, nothing is kept of steps that the schedule does not record.
+    pub fn flight_recorder(mut self, recorder: FlightRecorder) -> Self {
+        self.flight = Some(recorder);
         self
     }
 

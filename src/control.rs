@@ -101,6 +101,14 @@ impl Control {
         }
     }
 
+    /// Writes what the [flight recorder](crate::FlightRecorder) has kept into a folder, or else passes it to the
+    /// exporters: see [`Profiler::write_recent`](crate::Profiler::write_recent).
+    pub fn write_recent(&self, folder: Option<PathBuf>) -> Requested {
+        let (ticket, requested) = Ticket::new(folder);
+        self.session.write_recent(ticket);
+        requested
+    }
+
     /// Closes the window that is open. Returns false if none is.
     pub fn stop(&self) -> bool {
         self.session.close()

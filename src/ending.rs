@@ -6,6 +6,7 @@ use crate::{
     hint::Hint,
     pipeline::{Outcome, Pipeline},
     progress::Progress,
+    recording::Kept,
     session::Session,
 };
 use std::{
@@ -38,8 +39,9 @@ impl Ending {
         Self { session, pipeline: Mutex::new(Some(pipeline)), activities, print_report, unrecorded }
     }
 
-    /// Ends the recording and waits for the exporters. Returns `None` if it has ended already, or in a fork.
-    pub(crate) fn end(&self) -> Option<Outcome> {
+    /// Ends the recording and waits for the exporters. What the flight recorder has kept is written if `badly`. Returns
+    /// `None` if it has ended already, or in a fork.
+    pub(crate) fn end(&self, badly: bool) -> Option<Outcome> {
         if self.session.is_forked() {
             // A fork has none of the threads, and its parent exports the recording. Dropping either would lock their
             // queues, whose locks may be held by threads that do not exist here. The same goes for this lock.
@@ -50,7 +52,7 @@ impl Ending {
         // Locked until the end, so that others wait for it.
         let mut running = self.pipeline.lock().unwrap_or_else(PoisonError::into_inner);
         let pipeline = running.take()?;
-        let schedule_panic = self.session.end();
+        let schedule_panic = self.session.end(if badly { Kept::Written } else { Kept::InMemory });
         // The report and the exporters, which finish before it, get the same step counts.
         let unrecorded = self.unrecorded.get_or_init(|| self.session.unrecorded_steps());
         let progress = Progress::start();
@@ -68,8 +70,8 @@ impl Ending {
     }
 
     /// Like [`end`](Self::end), but writes each failure to standard error, after the report if requested.
-    pub(crate) fn end_and_print(&self) {
-        let Some(Outcome { report, failures }) = self.end() else { return };
+    pub(crate) fn end_and_print(&self, badly: bool) {
+        let Some(Outcome { report, failures }) = self.end(badly) else { return };
         // `eprintln!` would panic if standard error is closed, and so abort a program that is already panicking.
         let mut stderr = io::stderr().lock();
         if self.print_report {

@@ -148,7 +148,7 @@ impl Saver {
         // Exporters may hang, so another thread waits for them.
         let (done, is_done) = mpsc::channel::<()>();
         let saving = spawn("kernspan-save", move || {
-            recordings.iter().filter_map(|recording| recording.ending.upgrade()).for_each(|it| it.end_and_print());
+            recordings.iter().filter_map(|recording| recording.ending.upgrade()).for_each(|it| it.end_and_print(true));
             drop(done);
         });
         let problem = match saving {

@@ -133,6 +133,7 @@ mod exit;
 pub mod export;
 mod failure;
 mod file;
+mod flight;
 pub mod framework;
 mod gallop_search;
 mod gpu;
@@ -168,6 +169,7 @@ pub use self::{
     error::Error,
     export::{Chrome, Collected, Exporter, Html, Perfetto, Stacks, TensorBoard},
     failure::Failure,
+    flight::FlightRecorder,
     heap::Allocator,
     host::ProfilerLayer,
     memory::MemorySnapshots,

@@ -9,7 +9,7 @@ use crate::{
     failure::{Failure, Failures, panic_message},
     file::FileError,
     memory::{MemoryThread, TakenSnapshots},
-    recording::Recording,
+    recording::{Kept, Recording},
     report::{Report, incomplete},
     request::{Recorded, Ticket},
     steps::{NamedSteps, StepThread},
@@ -107,21 +107,25 @@ pub(crate) struct Exports {
     pub(crate) memory: Option<MemoryThread>,
     /// Where the memory of the run is put at its end, for exporters.
     pub(crate) history: Arc<OnceLock<FollowedMemory>>,
+    /// The last window that the flight recorder has closed.
+    pub(crate) recent: Option<Recording>,
 }
 
 impl Exports {
     fn run(mut self) -> Outcome {
         let mut outcome = Outcome { failures: std::mem::take(&mut self.failures), ..Outcome::default() };
         while let Ok(recording) = self.closed.recv() {
-            let (charged, window) = (recording.charged(), recording.window.index);
-            // A bug of ours with one window must not cost the others.
-            let done = catch_unwind(AssertUnwindSafe(|| self.export(recording, &mut outcome)));
-            if let Err(panic) = done {
-                outcome.failures.add(Failure::of_panic("kernspan", Some(window), &panic_message(&*panic)));
-            }
-            self.budget.give_back(charged);
             self.exported.fetch_add(1, Ordering::Release);
+            match recording.window.kept {
+                Some(Kept::InMemory) => self.keep(Some(recording)),
+                Some(Kept::Written) => {
+                    let before = self.recent.take();
+                    self.export_all(before.into_iter().chain([recording]).collect(), &mut outcome);
+                }
+                None => self.export_all(vec![recording], &mut outcome),
+            }
         }
+        self.keep(None);
         if let Some(memory) = self.memory.take() {
             let history = Arc::clone(&memory.history);
             // The thread ends with a last reading.
@@ -136,9 +140,47 @@ impl Exports {
         outcome
     }
 
-    fn export(&mut self, mut recording: Recording, outcome: &mut Outcome) {
+    /// Keeps a window of the flight recorder instead of the one before it.
+    fn keep(&mut self, recent: Option<Recording>) {
+        if let Some(dropped) = std::mem::replace(&mut self.recent, recent) {
+            self.budget.give_back(dropped.charged());
+        }
+    }
+
+    /// Exports windows, the last of which may answer a request.
+    fn export_all(&mut self, mut recordings: Vec<Recording>, outcome: &mut Outcome) {
+        let ticket = recordings.last_mut().and_then(|last| last.window.ticket.take());
+        let mut of_request = ticket.as_ref().and_then(Ticket::folder).map(exporters_into);
+        let mut answer = Recorded::default();
+        for recording in recordings {
+            let (charged, window) = (recording.charged(), recording.window.index);
+            // A bug of ours with one window must not cost the others.
+            let export = || self.export(recording, of_request.as_mut(), ticket.is_some(), outcome);
+            match catch_unwind(AssertUnwindSafe(export)) {
+                Ok(recorded) => answer.extend(recorded),
+                Err(panic) => {
+                    let failure = Failure::of_panic("kernspan", Some(window), &panic_message(&*panic));
+                    answer.failures.push(failure.to_string());
+                    outcome.failures.add(failure);
+                }
+            }
+            self.budget.give_back(charged);
+        }
+        // A ticket that is dropped says that nothing was recorded.
+        if let Some(ticket) = ticket.filter(|_| answer != Recorded::default()) {
+            ticket.done(answer);
+        }
+    }
+
+    /// Exports a window, to the exporters of its request if there are any. The result has findings if `for_answer`.
+    fn export(
+        &mut self,
+        mut recording: Recording,
+        of_request: Option<&mut Vec<NamedExporter>>,
+        for_answer: bool,
+        outcome: &mut Outcome,
+    ) -> Recorded {
         let leftover = recording.window.leftover;
-        let ticket = recording.window.ticket.take();
         if recording.gpu.gpu == Gpu::NotAsked {
             recording.gpu.gpu = self.without_gpu.clone();
         }
@@ -150,7 +192,7 @@ impl Exports {
         let nothing = host + gpu == 0;
         if leftover && nothing {
             outcome.report.add_losses(*trace.losses());
-            return;
+            return Recorded::default();
         }
         if let Some(memory) = &self.memory {
             trace.counters.extend(memory.history.counters(trace.start(), trace.end()));
@@ -167,9 +209,8 @@ impl Exports {
                 Err(error) => outcome.failures.add(Failure::new("raw_to_dir", Some(trace.window()), error.into())),
             }
         }
-        let mut of_request = ticket.as_ref().and_then(Ticket::folder).map(exporters_into);
         let mut recorded = Recorded::of(&window);
-        for exporter in of_request.as_mut().unwrap_or(&mut self.exporters) {
+        for exporter in of_request.unwrap_or(&mut self.exporters) {
             match exporter.export(&window) {
                 Ok(files) => recorded.files.extend(files),
                 Err(failure) => {
@@ -179,10 +220,10 @@ impl Exports {
             }
         }
         outcome.report.add_files(recorded.files.clone());
-        if let Some(ticket) = ticket {
+        if for_answer {
             recorded.findings = window.findings().to_vec();
-            ticket.done(recorded);
         }
+        recorded
     }
 }
 

@@ -84,7 +84,7 @@ impl Profiler {
         self.session.now().1
     }
 
-    /// Whether a window is open.
+    /// Whether a window is open, except for those of the flight recorder.
     pub fn is_recording(&self) -> bool {
         self.session.is_recording()
     }
@@ -213,6 +213,34 @@ impl Profiler {
         self.control().record(RecordRequest::steps(steps))
     }
 
+    /// Writes what the [flight recorder](crate::FlightRecorder) has kept into a folder, and goes on with the next step.
+    /// The request has [failed](crate::control::Progress::Failed) if there is no flight recorder, or another window is
+    /// open.
+    ///
+    /// ```
+    /// # use kernspan::{FlightRecorder, Profiler, Schedule};
+    /// # use tracing_subscriber::prelude::*;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let builder = Profiler::builder().schedule(Schedule::manual()).flight_recorder(FlightRecorder::steps(3));
+    /// let (layer, profiler) = builder.build()?;
+    /// # tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+    /// for step in 0..100 {
+    ///     tracing::info_span!("train_step").in_scope(|| ());
+    ///     profiler.step();
+    ///     if step == 80 {
+    ///         let recorded = profiler.write_recent(folder.join("loss-is-nan")).wait().unwrap();
+    ///         assert!((3..6).contains(&recorded.steps));
+    ///     }
+    /// }
+    /// # });
+    /// # profiler.finish()?;
+    /// # Ok::<(), kernspan::Error>(())
+    /// ```
+    pub fn write_recent(&self, folder: impl Into<PathBuf>) -> Requested {
+        self.control().write_recent(Some(folder.into()))
+    }
+
     /// Returns a handle to look at the run and to ask for windows from other threads.
     pub fn control(&self) -> Control {
         Control::new(Arc::clone(&self.session), self.memory.clone())
@@ -279,7 +307,7 @@ impl Profiler {
     ///
     /// [`Error::Run`] with the failures, and the report.
     pub fn finish(self) -> Result<Report, Error> {
-        let Outcome { report, failures } = self.ending.end().unwrap_or_default();
+        let Outcome { report, failures } = self.ending.end(false).unwrap_or_default();
         let failures = failures.into_vec();
         if failures.is_empty() { Ok(report) } else { Err(Error::Run { failures, report: Box::new(report) }) }
     }
@@ -287,7 +315,7 @@ impl Profiler {
 
 impl Drop for Profiler {
     fn drop(&mut self) {
-        self.ending.end_and_print();
+        self.ending.end_and_print(std::thread::panicking());
     }
 }
 

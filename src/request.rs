@@ -226,6 +226,21 @@ impl Recorded {
             ..Self::default()
         }
     }
+
+    /// Adds the window that follows.
+    pub(crate) fn extend(&mut self, next: Self) {
+        self.window = next.window;
+        self.first_step = self.first_step.or(next.first_step);
+        self.steps += next.steps;
+        self.spans += next.spans;
+        self.gpu_work += next.gpu_work;
+        self.unattributed += next.unattributed;
+        // The page of all windows is one file.
+        let new = next.files.into_iter().filter(|file| !self.files.contains(file)).collect::<Vec<_>>();
+        self.files.extend(new);
+        self.findings.extend(next.findings);
+        self.failures.extend(next.failures);
+    }
 }
 
 #[derive(Debug)]

@@ -190,7 +190,7 @@ impl Schedule {
     }
 
     /// Returns the schedule with its cycles counted from this step on. Ranges of steps stay as they are.
-    pub(crate) fn from_step(mut self, step: u64) -> Self {
+    pub(crate) fn counted_from(mut self, step: u64) -> Self {
         if let Kind::Cycle(cycle) = &mut self.0 {
             cycle.skip_first = cycle.skip_first.saturating_add(step);
         }

@@ -27,7 +27,7 @@ const FLOORS: &[&[&str]] = &[
     &["heap"],
     &["analysis", "progress", "step_sample"],
     &["request"],
-    &["recording"],
+    &["recording", "flight"],
     &["host", "correlate", "report"],
     &["gpu", "framework", "export"],
     &["replay", "collector", "memory", "error"],

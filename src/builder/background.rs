@@ -80,7 +80,9 @@ impl Background {
             None => Err(Gpu::NotAsked),
         };
         let (gpu, reading, hand_on, without_gpu) = match started {
-            Ok(Started { source, thread, collected }) => (Some(source), Some(thread), collected, Gpu::NotAsked),
+            Ok(Started { source, thread, collected }) => {
+                (Some(source), Some(thread), by_gpu(collected, to_exports()), Gpu::NotAsked)
+            }
             Err(without_gpu) => (None, None, to_exports(), without_gpu),
         };
         // The exporters' thread ends when the last sender is gone.
@@ -106,10 +108,16 @@ impl Background {
             raw_folder,
             memory,
             history: parts.memory,
+            recent: None,
         };
         let steps = (!step_exporters.is_empty()).then(|| StepThread::start(host, step_exporters, history));
         let (summaries, steps) = steps.transpose().map_err(Error::Thread)?.unzip();
         let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
         Ok(Self { gpu, without_gpu, commands, summaries, pipeline, memory: run_memory, exported })
     }
+}
+
+/// Returns a callback that passes windows with GPU activity to the thread that adds it, and others to the exporters.
+fn by_gpu(mut with_gpu: HandOn, mut without: HandOn) -> HandOn {
+    Box::new(move |recording| if recording.window.with_gpu { with_gpu(recording) } else { without(recording) })
 }

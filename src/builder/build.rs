@@ -15,13 +15,14 @@ use crate::{
     export::{Run, RunId},
     failure::{Failure, Failures},
     file,
+    flight::FlightRecorder,
     gpu::GpuSettings,
     heap::Counting,
     host::{Host, ProfilerLayer, StepOn},
     memory::MemorySnapshots,
     pipeline::NamedExporter,
     profiler::Profiler,
-    session::{Session, SessionParts},
+    session::{Session, SessionParts, write_on_panic},
     steps::NamedSteps,
 };
 use std::{ops::RangeInclusive, sync::Arc};
@@ -55,7 +56,7 @@ impl ProfilerBuilder {
         let host = Arc::new(host);
         let budget = Arc::new(Budget::new(self.memory_limit_bytes));
         let Self { schedule, step_on, exporters, activities, detach, raw_folder, print_report, snapshots, .. } = self;
-        let keep_raw = raw_folder.is_some();
+        let (keep_raw, keeps_recent) = (raw_folder.is_some(), self.flight.is_some());
         let Background { gpu, without_gpu, commands, summaries, pipeline, memory, exported } =
             Background::start(BackgroundParts {
                 host: Arc::clone(&host),
@@ -81,7 +82,11 @@ impl ProfilerBuilder {
             budget,
             exported,
             heap,
+            flight: self.flight,
         }));
+        if keeps_recent {
+            write_on_panic(&session);
+        }
         let step_on = step_on.map(|name| {
             let session = Arc::clone(&session);
             StepOn { name, step: Box::new(move || session.step_by_close()) }
@@ -122,6 +127,8 @@ impl ProfilerBuilder {
         check("live_spans", self.live_spans, 0..=Self::MAX_LIVE_SPANS)?;
         let snapshots = self.snapshots.as_ref().map_or(Ok(()), MemorySnapshots::check);
         snapshots.map_err(|problem| Error::Setting { setting: "memory_snapshots", problem })?;
+        let flight = self.flight.as_ref().map_or(Ok(()), FlightRecorder::check);
+        flight.map_err(|problem| Error::Setting { setting: "flight_recorder", problem })?;
         let mut failures: Vec<_> = self.exporters.iter_mut().filter_map(NamedExporter::check).collect();
         let raw = self.raw_folder.as_deref().and_then(|folder| file::check(folder).err());
         failures.extend(raw.map(|error| Failure::new("raw_to_dir", None, error.into())));

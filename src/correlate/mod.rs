@@ -175,6 +175,8 @@ mod tests {
             followed: false,
             leftover: false,
             ticket: None,
+            kept: None,
+            with_gpu: true,
         };
         let kernel = |&(correlation, name): &(u32, &str)| WorkRecord {
             detail: Detail::Kernel(Kernel { name: name.into(), ..Kernel::default() }),

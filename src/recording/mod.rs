@@ -75,6 +75,19 @@ pub(crate) struct ClosedWindow {
     pub(crate) leftover: bool,
     /// The request that it answers, if any.
     pub(crate) ticket: Option<Ticket>,
+    /// What becomes of it, if it is of the flight recorder.
+    pub(crate) kept: Option<Kept>,
+    /// Whether GPU activity was recorded in it, if it is anywhere.
+    pub(crate) with_gpu: bool,
+}
+
+/// What becomes of a window of the flight recorder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It stays in memory until there are newer ones.
+    InMemory,
+    /// It is exported, after the one before it.
+    Written,
 }
 
 /// A step, as the session records it.

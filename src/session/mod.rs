@@ -1,17 +1,27 @@
 //! The session: counts steps, follows the schedule, and opens and closes windows.
 
 mod demands;
+mod flight;
 mod open_window;
+mod panics;
+mod recent_steps;
 mod state;
 
-use self::state::{State, levels};
+pub(crate) use self::panics::write_on_panic;
+
+use self::{
+    open_window::WindowKind,
+    state::{State, levels},
+};
 use crate::{
     budget::Budget,
     collector::Command,
+    flight::FlightRecorder,
     gpu::GpuSource,
     heap::{Counting, Uncounted},
     hint::{Facts, Hint},
     host::Host,
+    recording::Kept,
     request::{RecordRequest, Requested, Ticket},
     schedule::{Phase, Schedule},
     steps::StepSender,
@@ -57,6 +67,7 @@ pub(crate) struct SessionParts {
     pub(crate) exported: Arc<AtomicU32>,
     /// The count of the heap, if it is recorded.
     pub(crate) heap: Option<Counting>,
+    pub(crate) flight: Option<FlightRecorder>,
 }
 
 /// The state of a run at one moment: see [`Control::status`](crate::control::Control::status).
@@ -146,7 +157,7 @@ impl Session {
 
     /// Whether a window is open, by the schedule or by hand.
     pub(crate) fn is_recording(&self) -> bool {
-        self.lock().window.is_some()
+        self.lock().is_recording()
     }
 
     /// Opens a window by hand, for a request if there is a ticket. Returns the reason if it cannot.
@@ -157,7 +168,7 @@ impl Session {
         if state.ended || state.is_forked() {
             return Err("the run has ended");
         }
-        if state.window.is_some() {
+        if state.is_recording() {
             return Err("a window is open already");
         }
         if !state.charge_window() {
@@ -166,8 +177,11 @@ impl Session {
         let _edge = self.host.edge();
         self.host.settle();
         state.overdue = false;
-        let edge = state.edge(&self.host, true);
-        state.open_with(edge, true, ticket);
+        let kind = WindowKind::Manual;
+        let edge = state.edge(&self.host, Some(kind));
+        // The flight recorder's.
+        state.close(edge, Some(kind), None, false);
+        state.open_with(edge, kind, ticket);
         self.host.look_up_contexts();
         self.host.notify_opened();
         Ok(())
@@ -197,7 +211,7 @@ impl Session {
             step: state.step,
             phase: state.phase,
             has_steps: state.has_steps(),
-            recording: state.window.is_some(),
+            recording: state.is_recording(),
             windows: state.windows - open,
             pending: (state.windows - open).saturating_sub(exported),
             requests: state.demands.waiting(),
@@ -207,35 +221,54 @@ impl Session {
         }
     }
 
-    /// Closes the window. Returns false if none is open.
+    /// Closes the window. Returns false if none is open but the flight recorder's.
     pub(crate) fn close(&self) -> bool {
         let Some(_stepping) = Stepping::begin() else { return false };
         let _uncounted = Uncounted::begin();
         let mut state = self.lock();
-        !state.is_forked() && self.finish_window(&mut state, false)
+        !state.is_forked() && state.is_recording() && self.finish_window(&mut state, Kept::InMemory, false)
     }
 
-    fn finish_window(&self, state: &mut State, at_end: bool) -> bool {
+    /// Writes what the flight recorder has kept, and goes on with the next step. Fails if there is none, or if another
+    /// window is open.
+    pub(crate) fn write_recent(&self, ticket: Ticket) {
+        let Some(_stepping) = Stepping::begin() else { return ticket.fail("a window is being opened or closed") };
+        let _uncounted = Uncounted::begin();
+        let mut state = self.lock();
+        if state.flight.is_none() {
+            return ticket.fail("there is no flight recorder: add `flight_recorder` to the profiler's builder");
+        }
+        match state.window.as_mut().filter(|window| window.kind.is_flight()) {
+            Some(window) => window.ticket = Some(ticket),
+            None => return ticket.fail("the flight recorder does not run while another window is open"),
+        }
+        if !state.is_forked() {
+            self.finish_window(&mut state, Kept::Written, false);
+        }
+    }
+
+    fn finish_window(&self, state: &mut State, kept: Kept, at_end: bool) -> bool {
         let open = state.window.is_some();
         let _edge = self.host.edge();
         if open {
             self.host.settle();
         }
-        let edge = state.edge(&self.host, false);
-        state.close(edge, false, at_end);
+        let edge = state.edge(&self.host, None);
+        state.close(edge, None, Some(kept), at_end);
         if open {
             self.host.notify_closed();
         }
         open
     }
 
-    /// Closes the window and has the collector finish. Returns the message of the schedule's panic, if it panicked.
-    pub(crate) fn end(&self) -> Option<String> {
+    /// Closes the window and has the collector finish. `kept` is what becomes of the flight recorder's. Returns the
+    /// message of the schedule's panic, if it panicked.
+    pub(crate) fn end(&self, kept: Kept) -> Option<String> {
         let _stepping = Stepping::begin();
         let _uncounted = Uncounted::begin();
         let mut state = self.lock();
         state.partial = state.partial_window();
-        self.finish_window(&mut state, true);
+        self.finish_window(&mut state, kept, true);
         let (step, phase) = (state.step, state.phase);
         state.send_step(&self.host, step, phase, None, false);
         state.ended = true;
@@ -286,6 +319,11 @@ impl Stepping {
     /// Returns the guard, or `None` if this thread is ending a step or a window already.
     fn begin() -> Option<Self> {
         (!STEPPING.replace(true)).then_some(Self)
+    }
+
+    /// Whether this thread is ending a step or a window.
+    fn is_on() -> bool {
+        STEPPING.get()
     }
 }
 

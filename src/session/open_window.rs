@@ -10,12 +10,33 @@ use crate::{
 };
 use std::sync::Arc;
 
+/// Who opened a window, and so may close it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WindowKind {
+    /// The schedule, or a request.
+    Scheduled,
+    /// The program, by hand.
+    Manual,
+    /// The flight recorder.
+    Flight { gpu: bool },
+}
+
+impl WindowKind {
+    pub(super) fn is_flight(self) -> bool {
+        matches!(self, Self::Flight { .. })
+    }
+
+    /// Whether GPU activity is recorded.
+    pub(super) fn has_gpu(self) -> bool {
+        self != Self::Flight { gpu: false }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct OpenWindow {
     pub(super) index: u32,
     pub(super) open: Anchor,
-    /// Whether it was opened by hand, so that the schedule does not close it.
-    pub(super) manual: bool,
+    pub(super) kind: WindowKind,
     /// The request that it answers, if any.
     pub(super) ticket: Option<Ticket>,
     pub(super) step_start: Ticks,
@@ -29,14 +50,14 @@ pub(super) struct OpenWindow {
 
 impl OpenWindow {
     /// Opens a window, for which memory has been reserved.
-    pub(super) fn new(index: u32, open: Anchor, manual: bool, ticket: Option<Ticket>, budget: Arc<Budget>) -> Self {
+    pub(super) fn new(index: u32, open: Anchor, kind: WindowKind, ticket: Option<Ticket>, budget: Arc<Budget>) -> Self {
         Self {
             index,
             open,
-            manual,
+            kind,
             ticket,
             step_start: open.ticks,
-            step_cut: manual,
+            step_cut: kind == WindowKind::Manual,
             steps: Vec::new(),
             lost_steps: 0,
             budget,

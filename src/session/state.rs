@@ -1,6 +1,11 @@
 //! What a session counts and decides: the step, its phase, the open window.
 
-use super::{SessionParts, demands::Demands, open_window::OpenWindow};
+use super::{
+    SessionParts,
+    demands::Demands,
+    flight::Flight,
+    open_window::{OpenWindow, WindowKind},
+};
 use crate::{
     budget::Budget,
     clock::{Anchor, Ticks},
@@ -9,7 +14,7 @@ use crate::{
     gpu::GpuSource,
     heap::{Counting, HeapSamples},
     host::{Control, Host},
-    recording::{ClosedWindow, Recording},
+    recording::{ClosedWindow, Kept, Recording},
     request::Ticket,
     schedule::{Phase, Schedule, WaitLength},
     step_sample::StepSample,
@@ -27,6 +32,7 @@ pub(super) struct State {
     pub(super) schedule: Schedule,
     /// Windows that were requested.
     pub(super) demands: Demands,
+    pub(super) flight: Option<Flight>,
     pub(super) gpu: Option<Arc<dyn GpuSource>>,
     pub(super) commands: Sender<Command>,
     budget: Arc<Budget>,
@@ -63,12 +69,13 @@ pub(super) struct State {
 impl State {
     /// Begins at step 0, and opens a window if the schedule begins with one.
     pub(super) fn start(parts: SessionParts) -> Self {
-        let SessionParts { host, gpu, mut schedule, commands, summaries, budget, exported, heap, .. } = parts;
+        let SessionParts { host, gpu, mut schedule, commands, summaries, budget, exported, heap, flight, .. } = parts;
         let stepping = schedule.counts_steps();
         let phase = catch_unwind(AssertUnwindSafe(|| schedule.phase(0)));
         let mut state = Self {
             schedule,
             demands: Demands::default(),
+            flight: flight.map(Flight::new),
             gpu,
             commands,
             budget,
@@ -89,12 +96,12 @@ impl State {
             schedule_panic: phase.err().map(|panic| panic_message(&*panic)),
             process: std::process::id(),
         };
-        if state.phase.is_recording() && state.charge_window() {
-            let edge = state.edge(&host, true);
-            state.open(edge);
-        } else {
-            state.warm_up(Phase::Wait);
+        let kind = state.next_kind();
+        if let Some(kind) = kind.filter(|_| state.charge_window()) {
+            let edge = state.edge(&host, Some(kind));
+            state.open(edge, kind);
         }
+        state.warm_up(Phase::Wait);
         state
     }
 
@@ -121,8 +128,14 @@ impl State {
         // PyTorch's table of transitions, except that recorded steps are always saved.
         let ends = before == Phase::RecordAndSave || !self.phase.is_recording();
         let begins = self.phase.is_recording() && (before == Phase::RecordAndSave || !before.is_recording());
-        let closes = ends && self.window.as_ref().is_some_and(|window| !window.manual);
-        let is_due = (begins || self.overdue) && (closes || self.window.is_none());
+        let kept = self.end_flight_step(host);
+        let closes = match self.window.as_ref().map(|window| window.kind) {
+            None | Some(WindowKind::Manual) => false,
+            Some(WindowKind::Scheduled) => ends,
+            Some(WindowKind::Flight { .. }) => begins || kept.is_some(),
+        };
+        let is_free = closes || self.window.is_none();
+        let is_due = (begins || self.overdue) && is_free;
 
         if (closes || is_due) && self.is_forked() {
             return;
@@ -134,14 +147,16 @@ impl State {
             None
         };
         self.lost_steps += u64::from(self.overdue);
-        let opens = is_due && self.phase.is_recording() && self.charge_window();
-        self.overdue = is_due && self.phase.is_recording() && !opens;
+        let scheduled = self.phase.is_recording();
+        let opens = self.next_kind().filter(|_| is_free && (is_due || !scheduled) && self.charge_window());
+        self.overdue = is_due && scheduled && opens.is_none();
         // A step that ends a window ends with it, to the tick.
-        let _edge = (closes || opens).then(|| host.edge());
-        if closes || opens {
+        let changes = closes || opens.is_some();
+        let _edge = changes.then(|| host.edge());
+        if changes {
             host.settle();
         }
-        let edge = (closes || opens).then(|| self.edge(host, opens));
+        let edge = changes.then(|| self.edge(host, opens));
         let end = edge.map(|edge| edge.ticks).or_else(|| self.window.is_some().then(|| host.clock().now()));
         if let Some((window, end)) = self.window.as_mut().zip(end) {
             window.mark_step(number, end, false);
@@ -149,10 +164,10 @@ impl State {
         self.send_step(host, number, before, end.or(sampled), true);
         if let Some(edge) = edge {
             if closes {
-                self.close(edge, opens, false);
+                self.close(edge, opens, kept, false);
             }
-            if opens {
-                self.open(edge);
+            if let Some(kind) = opens {
+                self.open(edge, kind);
                 host.look_up_contexts();
                 host.notify_opened();
             } else {
@@ -160,7 +175,7 @@ impl State {
             }
         }
         self.warm_up(before);
-        if closes && !opens {
+        if closes && opens.is_none() {
             self.unrecorded.begin_step(host.clock().now());
         }
     }
@@ -168,7 +183,7 @@ impl State {
     /// Sets the phase of the step that begins as requests want it. Returns the phase of the one that has ended.
     #[cold]
     fn follow_demands(&mut self, host: &Host, before: Phase, scheduled: Phase) -> Phase {
-        let busy = self.window.as_ref().is_some_and(|window| window.manual);
+        let busy = self.window.as_ref().is_some_and(|window| window.kind == WindowKind::Manual);
         let (before, phase) = self.demands.next(host.clock(), self.step, before, scheduled, busy);
         self.phase = phase;
         before
@@ -183,7 +198,8 @@ impl State {
 
     /// Prepares the GPU's library before a window opens, as that may take some milliseconds.
     fn warm_up(&self, before: Phase) {
-        let Some(gpu) = self.gpu.as_ref().filter(|_| self.window.is_none()) else { return };
+        let recorded = self.window.as_ref().is_some_and(|window| window.kind.has_gpu());
+        let Some(gpu) = self.gpu.as_ref().filter(|_| !recorded) else { return };
         match self.phase {
             Phase::Warmup => gpu.prepare(),
             Phase::Wait if before == Phase::Warmup => gpu.idle(self.wait_length()),
@@ -217,25 +233,50 @@ impl State {
     ///
     /// Meanwhile, threads still write for the window that closes or already for the one that opens, so that nothing
     /// falls between two windows: a span is cut off where its window ended, and begins where its window began.
-    pub(super) fn edge(&self, host: &Host, opens: bool) -> Anchor {
+    pub(super) fn edge(&self, host: &Host, opens: Option<WindowKind>) -> Anchor {
         let next = self.windows;
-        if opens {
+        let opens_gpu = opens.is_some_and(WindowKind::has_gpu);
+        if opens_gpu {
             self.gpu.iter().for_each(|gpu| gpu.open());
+        }
+        if opens.is_some() {
             host.set_control(Control::recording(next));
+        }
+        if opens_gpu {
             self.gpu.iter().for_each(|gpu| gpu.opened());
         }
         let edge = host.clock().anchor();
-        if !opens {
+        if opens.is_none() {
             host.set_control(Control::waiting(next));
+        }
+        let closes_gpu = self.window.as_ref().is_some_and(|window| window.kind.has_gpu());
+        if !opens_gpu && (closes_gpu || opens.is_none()) {
             self.gpu.iter().for_each(|gpu| gpu.idle(self.wait_length()));
         }
         edge
     }
 
+    /// Returns the kind of window that the step is recorded in, unless the program keeps one open by hand.
+    fn next_kind(&self) -> Option<WindowKind> {
+        if self.phase.is_recording() {
+            return Some(WindowKind::Scheduled);
+        }
+        self.flight.as_ref().map(|flight| WindowKind::Flight { gpu: flight.has_gpu() })
+    }
+
+    /// Ends a step of the flight recorder. Returns what becomes of its window if the step is its last.
+    fn end_flight_step(&mut self, host: &Host) -> Option<Kept> {
+        let flight = self.flight.as_mut()?;
+        let open = self.window.as_ref().is_some_and(|window| window.kind.is_flight());
+        flight.end_step(host.clock(), open, self.budget.share())
+    }
+
     /// Returns the number of steps in the schedule's open window, and of those that it is to have, if steps are
     /// missing.
     pub(super) fn partial_window(&self) -> Option<(u64, u64)> {
-        let of_schedule = |window: &&OpenWindow| !window.manual && window.ticket.is_none() && !window.steps.is_empty();
+        let of_schedule = |window: &&OpenWindow| {
+            window.kind == WindowKind::Scheduled && window.ticket.is_none() && !window.steps.is_empty()
+        };
         let window = self.window.as_ref().filter(of_schedule)?;
         let recorded = window.steps.len() as u64 + window.lost_steps;
         Some((recorded, self.schedule.active_steps()?)).filter(|(recorded, active)| recorded < active)
@@ -243,8 +284,13 @@ impl State {
 
     /// Follows another schedule from the next step on.
     pub(super) fn set_schedule(&mut self, schedule: Schedule) {
-        self.schedule = schedule.from_step(self.step + 1);
+        self.schedule = schedule.counted_from(self.step + 1);
         self.schedule_panic = None;
+    }
+
+    /// Whether a window is open that is not the flight recorder's.
+    pub(super) fn is_recording(&self) -> bool {
+        self.window.as_ref().is_some_and(|window| !window.kind.is_flight())
     }
 
     /// Whether the run is divided into steps.
@@ -257,24 +303,29 @@ impl State {
         self.budget.take_for_window(Recording::COST)
     }
 
-    /// Opens a window that has been charged, for the schedule or a request.
-    fn open(&mut self, edge: Anchor) {
-        let ticket = self.demands.take_ticket();
-        self.open_with(edge, false, ticket);
+    /// Opens a window that has been charged, at the edge of a step.
+    fn open(&mut self, edge: Anchor, kind: WindowKind) {
+        let ticket = if kind == WindowKind::Scheduled { self.demands.take_ticket() } else { None };
+        self.open_with(edge, kind, ticket);
     }
 
     /// Opens a window that has been charged.
-    pub(super) fn open_with(&mut self, edge: Anchor, manual: bool, ticket: Option<Ticket>) {
+    pub(super) fn open_with(&mut self, edge: Anchor, kind: WindowKind, ticket: Option<Ticket>) {
+        if let Some(flight) = self.flight.as_mut().filter(|_| kind.is_flight()) {
+            flight.open(self.budget.share());
+        }
         let index = self.windows;
         self.windows += 1;
         self.unrecorded.leave_out();
         ticket.iter().for_each(Ticket::opened);
-        self.window = Some(OpenWindow::new(index, edge, manual, ticket, Arc::clone(&self.budget)));
+        self.window = Some(OpenWindow::new(index, edge, kind, ticket, Arc::clone(&self.budget)));
         self.heap.iter().for_each(Counting::open);
         let _ = self.commands.send(Command::Opened);
     }
 
-    pub(super) fn close(&mut self, edge: Anchor, followed: bool, at_end: bool) {
+    /// Closes the window, if one is open. `opens` is the kind of the one that follows at the same moment, and `kept`
+    /// what becomes of it if it is of the flight recorder.
+    pub(super) fn close(&mut self, edge: Anchor, opens: Option<WindowKind>, kept: Option<Kept>, at_end: bool) {
         let Some(mut window) = self.window.take() else { return };
         let leftover = at_end && window.index > 0 && window.steps.is_empty();
         if self.stepping && window.step_start < edge.ticks {
@@ -286,7 +337,7 @@ impl State {
         }
         let samples = heap.as_ref().map_or(0, HeapSamples::cost);
         self.budget.take(samples);
-        let OpenWindow { index, open, steps, charged, ticket, .. } = window;
+        let OpenWindow { index, open, steps, charged, ticket, kind, .. } = window;
         ticket.iter().for_each(Ticket::closed);
         let charged = charged + samples;
         let lost_steps = window.lost_steps + std::mem::take(&mut self.lost_steps);
@@ -304,9 +355,11 @@ impl State {
             unrecorded_step: self.unrecorded.typical(),
             heap,
             charged,
-            followed,
+            followed: opens.is_some_and(WindowKind::has_gpu),
             leftover,
             ticket,
+            kept: kind.is_flight().then_some(kept.unwrap_or(Kept::InMemory)),
+            with_gpu: kind.has_gpu(),
         }));
     }
 }

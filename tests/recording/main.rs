@@ -13,6 +13,7 @@ mod fields;
 mod filtered;
 mod findings;
 mod finished;
+mod flight;
 mod futures;
 mod hints;
 mod losses;
