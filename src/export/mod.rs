@@ -45,7 +45,8 @@
 //! ```
 //!
 //! [`write_torch_snapshot`] writes the memory at one moment for PyTorch's viewer.
-//! [`write_file`] writes a file that appears whole or not at all, like those of the exporters here.
+//! [`write_file`] writes a file that appears whole or not at all, like those of the exporters here. [`wire`] encodes
+//! protobuf field by field.
 //!
 //! An exporter that also wants the [summary](StepSummary) of every step, recorded or not, returns a [`StepExporter`]
 //! from [`Exporter::steps`].
@@ -68,7 +69,7 @@ mod steps;
 mod tensorboard;
 mod time_text;
 mod torch_snapshot;
-mod wire;
+pub mod wire;
 mod work_text;
 
 #[cfg(feature = "read")]

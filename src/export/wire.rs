@@ -1,17 +1,27 @@
-//! Encoding of protobuf's wire format.
+//! Protobuf's wire format, for exporters.
 //!
-//! A trace has millions of events. They are encoded field by field, without a struct for each message.
+//! A trace has millions of events. They are encoded field by field, without a struct for each message: `prost` can only
+//! encode messages that are structs, and its functions for single fields are hidden.
+//!
+//! ```
+//! use kernspan::export::wire;
+//!
+//! let mut out = Vec::new();
+//! wire::number(&mut out, 1, 300);
+//! wire::message(&mut out, 2, |out| wire::bytes(out, 1, b"forward"));
+//! assert_eq!(out, b"\x08\xac\x02\x12\x09\x0a\x07forward");
+//! ```
 
 use std::io::{self, Seek, SeekFrom, Write};
 
 /// Appends a varint: a number that is not negative, a boolean, an enumeration, or the bits of an `int64`.
-pub(super) fn number(out: &mut Vec<u8>, field: u32, value: u64) {
+pub fn number(out: &mut Vec<u8>, field: u32, value: u64) {
     key(out, field, 0);
     varint(out, value);
 }
 
 /// Appends bytes: `bytes`, a `string`, or a message that has been encoded.
-pub(super) fn bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
+pub fn bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     key(out, field, 2);
     varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -20,7 +30,7 @@ pub(super) fn bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
 /// Appends a nested message that `write` encodes.
 ///
 /// One byte is reserved for the length. If the length needs more, the message is moved.
-pub(super) fn message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec<u8>)) {
+pub fn message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec<u8>)) {
     key(out, field, 2);
     out.push(0);
     let start = out.len();
@@ -49,7 +59,7 @@ pub(super) fn message_of_parts(out: &mut dyn Write, field: u32, parts: &[&[u8]])
 }
 
 /// Appends the head of a nested message, of which this many bytes come next.
-pub(super) fn message_head(out: &mut Vec<u8>, field: u32, length: usize) {
+pub fn message_head(out: &mut Vec<u8>, field: u32, length: usize) {
     key(out, field, 2);
     varint(out, length as u64);
 }
@@ -90,13 +100,13 @@ impl OpenMessage {
 }
 
 /// Appends eight bytes as they are: `double`, `fixed64`.
-pub(super) fn fixed64(out: &mut Vec<u8>, field: u32, value: [u8; 8]) {
+pub fn fixed64(out: &mut Vec<u8>, field: u32, value: [u8; 8]) {
     key(out, field, 1);
     out.extend_from_slice(&value);
 }
 
 /// Appends four bytes as they are: `float`, `fixed32`.
-pub(super) fn fixed32(out: &mut Vec<u8>, field: u32, value: [u8; 4]) {
+pub fn fixed32(out: &mut Vec<u8>, field: u32, value: [u8; 4]) {
     key(out, field, 5);
     out.extend_from_slice(&value);
 }

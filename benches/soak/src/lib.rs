@@ -7,6 +7,7 @@
 mod check;
 mod count;
 mod plan;
+mod requests;
 mod run;
 mod table;
 mod training;

@@ -25,6 +25,10 @@ pub struct Plan {
     pub activities: Vec<Activity>,
     /// A fixed time after which CUPTI is detached.
     pub detach_after: Option<Duration>,
+    /// Whether windows are requested by another thread, each when the one before it is written.
+    pub requests: bool,
+    /// Whether the flight recorder keeps `wait` steps between windows that are requested, and whether it has the GPU's.
+    pub flight: Option<bool>,
     /// Whether threads may be suspended for so long that some of their records are late.
     pub busy: bool,
 }
@@ -46,6 +50,8 @@ impl Plan {
             threads: 1,
             activities: vec![Activity::Host, Activity::Kernels, Activity::Copies],
             detach_after: None,
+            requests: false,
+            flight: None,
             busy: false,
         };
         for argument in std::env::args().skip(1) {
@@ -60,6 +66,8 @@ impl Plan {
                 "after" => plan.after = number()?,
                 "threads" => plan.threads = number()?,
                 "detach_ms" => plan.detach_after = Some(Duration::from_millis(number()?)),
+                "requests" => plan.requests = true,
+                "flight" => plan.flight = Some(value == "gpu"),
                 "busy" => plan.busy = true,
                 "memory" => plan.activities.push(Activity::Memory),
                 "sync" => plan.activities.push(Activity::Sync),

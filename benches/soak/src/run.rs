@@ -2,6 +2,7 @@ use crate::{
     check::{Checked, wrong_step, wrong_total},
     count,
     plan::Plan,
+    requests,
     table::{Phases, Row},
     training::Training,
 };
@@ -25,6 +26,9 @@ use tracing_subscriber::prelude::*;
 ///
 /// Without a GPU or CUPTI, saying so.
 pub fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T + Sync) -> Result<(), String> {
+    if plan.requests {
+        return requests::run(name, plan, make);
+    }
     let mut training = make();
     (0..20).for_each(|_| training.step());
     let per_window = count::steps(&mut training, plan.active);

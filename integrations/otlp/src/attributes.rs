@@ -1,6 +1,6 @@
 //! Attributes: their names, and how they are encoded.
 
-use crate::wire;
+use kernspan::export::wire;
 use kernspan::trace::Value;
 
 /// Names of attributes, from OpenTelemetry's semantic conventions where they define one.

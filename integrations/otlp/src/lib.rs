@@ -62,6 +62,7 @@ mod metrics;
 mod options;
 mod otlp;
 mod placement;
+mod request;
 mod resource;
 #[cfg(feature = "grpc")]
 mod retry_info;
@@ -73,7 +74,6 @@ mod span_writer;
 mod spans;
 mod tally;
 mod transport;
-mod wire;
 
 pub use self::{endpoint::Protocol, options::GpuSpans, otlp::Otlp};
 

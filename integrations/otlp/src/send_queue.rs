@@ -3,10 +3,10 @@
 use crate::{
     answer::Refusal,
     endpoint::{Endpoint, Signal},
+    request::Request,
     span_writer::RequestLimits,
     tally::{Cause, Tally},
     transport::Transport,
-    wire::Request,
 };
 use kernspan::export::mute_this_thread;
 use std::{

@@ -4,13 +4,13 @@ use crate::{
     attributes::{Attributes, name},
     endpoint::{Endpoint, Signal},
     metrics::Metrics,
+    request::Request,
     resource::Resource,
     run_trace::RunTrace,
     send_queue::SignalQueue,
     settings::Settings,
     span_writer::{self, ATTRIBUTES, Head, SpanWriter},
     spans::{self, SpanOptions},
-    wire::Request,
 };
 use kernspan::{
     Trace,

@@ -4,9 +4,9 @@ use crate::{
     attributes::Attributes,
     endpoint::Protocol,
     ids::{SpanKey, TraceId},
-    wire::{self, Request},
+    request::Request,
 };
-use kernspan::trace::Timestamp;
+use kernspan::{export::wire, trace::Timestamp};
 
 // Fields of `opentelemetry.proto.trace.v1.Span`.
 pub(crate) const ATTRIBUTES: u32 = 9;

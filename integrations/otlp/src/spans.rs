@@ -11,11 +11,11 @@ use crate::{
     placement::{ParentSpan, Placements},
     run_trace::{RunTrace, StepTrace},
     span_writer::{ATTRIBUTES, DROPPED_EVENTS, EVENTS, Head, SpanWriter, error, link},
-    wire,
 };
 use kernspan::{
     Trace,
     analysis::{Analysis, StepGpu},
+    export::wire,
     trace::{Cut, Event, Level, Span, SpanId, Step, StepId, Timestamp, Value, Work, convention},
 };
 use rustc_hash::FxHashMap;

@@ -4,8 +4,8 @@ use super::{
     histogram::Histogram,
     instruments::{Instrument, Kind},
 };
-use crate::{attributes::Attributes, wire};
-use kernspan::trace::Timestamp;
+use crate::attributes::Attributes;
+use kernspan::{export::wire, trace::Timestamp};
 use rustc_hash::FxHashMap;
 
 /// `AGGREGATION_TEMPORALITY_DELTA`.
@@ -210,6 +210,6 @@ fn write_labels(out: &mut Vec<u8>, field: u32, labels: Labels<'_>) {
 
 /// Writes a packed repeated field of numbers of eight bytes.
 fn packed(out: &mut Vec<u8>, field: u32, numbers: impl ExactSizeIterator<Item = [u8; 8]>) {
-    wire::length(out, field, 8 * numbers.len());
+    wire::message_head(out, field, 8 * numbers.len());
     numbers.for_each(|number| out.extend_from_slice(&number));
 }

@@ -9,9 +9,9 @@ use crate::{
     endpoint::Protocol,
     ids::Parent,
     options::GpuSpans,
+    request::Request,
     run_trace::{RunTrace, Sampler},
     span_writer::{RequestLimits, SpanWriter},
-    wire::Request,
 };
 use kernspan::Trace;
 use opentelemetry_proto::tonic::{

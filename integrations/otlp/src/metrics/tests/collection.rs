@@ -10,8 +10,8 @@ use super::{
     step,
 };
 use crate::{
+    request::Request,
     tally::{Cause, Tally},
-    wire::Request,
 };
 use kernspan::{
     Phase,

@@ -5,10 +5,10 @@ use crate::{
     endpoint::Protocol,
     ids::Parent,
     options::GpuSpans,
+    request::Request,
     run_trace::{RunTrace, Sampler},
     span_writer::{RequestLimits, SpanWriter},
     spans::SpanOptions,
-    wire::Request,
 };
 use kernspan::{
     analysis::Analysis,
