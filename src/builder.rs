@@ -29,6 +29,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 /// | [`detach_after`](Self::detach_after) | as soon as it pays, or [`DETACH_AFTER`](Self::DETACH_AFTER), 250 ms |
 /// | [`export`](Self::export), [`on_trace`](Self::on_trace) | nowhere; the report is there all the same |
 /// | [`print_report`](Self::print_report) | not if the profiler is dropped |
+/// | [`show_progress`](Self::show_progress) | on a terminal, if `finish()` takes more than a second |
 /// | [`backtraces`](Self::backtraces) | none |
 /// | [`heap_lines`](Self::heap_lines) | none |
 /// | [`rank`](Self::rank) | the rank in the launcher's environment variables |
@@ -41,6 +42,7 @@ pub struct ProfilerBuilder {
     step_on: Option<String>,
     exporters: Vec<NamedExporter>,
     print_report: bool,
+    show_progress: bool,
     #[cfg(all(feature = "signals", unix))]
     save_within: Option<Duration>,
     backtraces: bool,
@@ -90,6 +92,7 @@ impl ProfilerBuilder {
             step_on: None,
             exporters: Vec::new(),
             print_report: false,
+            show_progress: true,
             #[cfg(all(feature = "signals", unix))]
             save_within: None,
             backtraces: false,
@@ -207,6 +210,13 @@ impl ProfilerBuilder {
     /// Failures are written there in any case.
     pub fn print_report(mut self, print: bool) -> Self {
         self.print_report = print;
+        self
+    }
+
+    /// Sets whether a line on the terminal shows the progress of [`finish`](Profiler::finish), if it takes more than a
+    /// second and standard error is a terminal. By default, yes.
+    pub fn show_progress(mut self, show: bool) -> Self {
+        self.show_progress = show;
         self
     }
 

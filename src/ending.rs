@@ -22,10 +22,18 @@ pub(crate) struct Ending {
     /// The background threads, until the recording ends.
     pipeline: Mutex<Option<Pipeline>>,
     activities: Activities,
-    /// Whether the report is printed if the profiler is dropped rather than finished.
-    print_report: bool,
+    shown: Shown,
     /// The durations of steps that were not recorded, for the exporters.
     unrecorded: Arc<OnceLock<Vec<Duration>>>,
+}
+
+/// What the end of a recording shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown {
+    /// The report, if the profiler is dropped rather than finished.
+    pub(crate) report: bool,
+    /// The progress of the exports, on a terminal.
+    pub(crate) progress: bool,
 }
 
 impl Ending {
@@ -33,10 +41,10 @@ impl Ending {
         session: Arc<Session>,
         pipeline: Pipeline,
         activities: Activities,
-        print_report: bool,
+        shown: Shown,
         unrecorded: Arc<OnceLock<Vec<Duration>>>,
     ) -> Self {
-        Self { session, pipeline: Mutex::new(Some(pipeline)), activities, print_report, unrecorded }
+        Self { session, pipeline: Mutex::new(Some(pipeline)), activities, shown, unrecorded }
     }
 
     /// Ends the recording and waits for the exporters. What the flight recorder has kept is written if `badly`. Returns
@@ -55,7 +63,7 @@ impl Ending {
         let schedule_panic = self.session.end(if badly { Kept::Written } else { Kept::InMemory });
         // The report and the exporters, which finish before it, get the same step counts.
         let unrecorded = self.unrecorded.get_or_init(|| self.session.unrecorded_steps());
-        let progress = Progress::start();
+        let progress = self.shown.progress.then(Progress::start).flatten();
         let mut outcome = pipeline.join();
         drop(progress);
         outcome.report.settle_gpu(self.session.gpu());
@@ -74,7 +82,7 @@ impl Ending {
         let Some(Outcome { report, failures }) = self.end(badly) else { return };
         // `eprintln!` would panic if standard error is closed, and so abort a program that is already panicking.
         let mut stderr = io::stderr().lock();
-        if self.print_report {
+        if self.shown.report {
             let _ = writeln!(stderr, "{report}");
         }
         for line in Grouped(&failures.into_vec()).lines() {

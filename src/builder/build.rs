@@ -10,7 +10,7 @@ use crate::{
     activity::Activity,
     budget::Budget,
     clock::Clock,
-    ending::Ending,
+    ending::{Ending, Shown},
     error::Error,
     export::{Run, RunId},
     failure::{Failure, Failures},
@@ -56,6 +56,7 @@ impl ProfilerBuilder {
         let host = Arc::new(host);
         let budget = Arc::new(Budget::new(self.memory_limit_bytes));
         let Self { schedule, step_on, exporters, activities, detach, raw_folder, print_report, snapshots, .. } = self;
+        let shown = Shown { report: print_report, progress: self.show_progress };
         let (keep_raw, keeps_recent) = (raw_folder.is_some(), self.flight.is_some());
         let Background { gpu, without_gpu, commands, summaries, pipeline, memory, exported } =
             Background::start(BackgroundParts {
@@ -92,7 +93,7 @@ impl ProfilerBuilder {
             StepOn { name, step: Box::new(move || session.step_by_close()) }
         });
         let layer = ProfilerLayer::new(host, activities.has(Activity::Host), step_on, self.backtraces);
-        let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, activities, print_report, run.unrecorded));
+        let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, activities, shown, run.unrecorded));
         // This is the last step, so that functions that CUDA has called at exit are called later.
         #[cfg(all(feature = "signals", unix))]
         let saved_on_exit = self.save_within.map(|within| SavedOnExit::new(&ending, within)).transpose();

@@ -53,7 +53,7 @@ pub(crate) fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T) ->
     tracing_subscriber::registry().with(layer).init();
     let attached = training.attach(&profiler);
 
-    let mut train = |training: &mut T| {
+    let train = |training: &mut T| {
         let start = Instant::now();
         tracing::info_span!("soak_step").in_scope(|| training.step());
         profiler.step();
@@ -67,7 +67,9 @@ pub(crate) fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T) ->
         train(&mut training);
     }
     let answered = asking.join().map_err(|_| "the asking thread panicked")??;
-    (0..plan.after).for_each(|_| drop(train(&mut training)));
+    (0..plan.after).for_each(|_| {
+        train(&mut training);
+    });
     training.synchronize();
     drop(attached);
 
