@@ -99,6 +99,8 @@ pub(crate) struct Exports {
     /// The state to report when GPUs are not recorded.
     pub(crate) without_gpu: Gpu,
     pub(crate) exporters: Vec<NamedExporter>,
+    /// The exporter that also gets windows that were requested for a folder of their own.
+    pub(crate) observer: Option<NamedExporter>,
     /// Failures before the first window.
     pub(crate) failures: Failures,
     /// The folder that windows are recorded to, if requested.
@@ -169,7 +171,8 @@ impl Exports {
         }
         let mut of_request = ticket.as_ref().and_then(Ticket::folder).map(exporters_into);
         let mut recorded = Recorded::of(&window);
-        for exporter in of_request.as_mut().unwrap_or(&mut self.exporters) {
+        let exporters = of_request.as_mut().unwrap_or(&mut self.exporters);
+        for exporter in exporters.iter_mut().chain(&mut self.observer) {
             match exporter.export(&window) {
                 Ok(files) => recorded.files.extend(files),
                 Err(failure) => {

@@ -4,7 +4,7 @@ use crate::support::profiled;
 use kernspan::{
     Phase, Profiler, Schedule, Trace,
     control::{Progress, RecordRequest, Requested},
-    trace::Cut,
+    trace::{Cut, Step},
 };
 use proptest::prelude::*;
 use std::{sync::Arc, time::Duration};
@@ -23,7 +23,7 @@ fn steps_of(traces: &[Arc<Trace>]) -> Vec<Vec<u64>> {
     let of_trace = |trace: &Arc<Trace>| {
         // The end of the run cuts the step after the last.
         let whole = trace.steps().iter().filter(|step| step.cut() == Cut::default());
-        let steps: Vec<_> = whole.map(|step| step.number()).collect();
+        let steps: Vec<_> = whole.map(Step::number).collect();
         let spans: Vec<_> = trace.spans().map(|span| span.field("step").unwrap().to_string()).collect();
         assert_eq!(spans, steps.iter().map(u64::to_string).collect::<Vec<_>>());
         steps
