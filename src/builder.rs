@@ -3,6 +3,8 @@
 mod background;
 mod build;
 
+#[cfg(all(feature = "control", unix))]
+use crate::control::Listen;
 use crate::{
     activity::{Activities, Activity},
     analysis::Analysis,
@@ -30,6 +32,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 /// | [`export`](Self::export), [`on_trace`](Self::on_trace) | nowhere; the report is there all the same |
 /// | [`print_report`](Self::print_report) | not if the profiler is dropped |
 /// | [`show_progress`](Self::show_progress) | on a terminal, if `finish()` takes more than a second |
+/// | `listen` (feature `control`) | nobody can ask the run from outside |
 /// | [`backtraces`](Self::backtraces) | none |
 /// | [`heap_lines`](Self::heap_lines) | none |
 /// | [`rank`](Self::rank) | the rank in the launcher's environment variables |
@@ -45,6 +48,10 @@ pub struct ProfilerBuilder {
     show_progress: bool,
     #[cfg(all(feature = "signals", unix))]
     save_within: Option<Duration>,
+    #[cfg(all(feature = "control", unix))]
+    listen: Option<Listen>,
+    /// The exporter that keeps what those who watch the run are shown.
+    observer: Option<NamedExporter>,
     backtraces: bool,
     heap_lines: bool,
     lane_capacity: usize,
@@ -95,6 +102,9 @@ impl ProfilerBuilder {
             show_progress: true,
             #[cfg(all(feature = "signals", unix))]
             save_within: None,
+            #[cfg(all(feature = "control", unix))]
+            listen: None,
+            observer: None,
             backtraces: false,
             heap_lines: false,
             lane_capacity: Self::LANE_CAPACITY,
@@ -249,6 +259,20 @@ impl ProfilerBuilder {
     #[cfg(all(feature = "signals", unix))]
     pub fn save_on_exit_within(mut self, limit: Duration) -> Self {
         self.save_within = Some(limit);
+        self
+    }
+
+    /// Listens for other processes of this user, so that they can look at the run and ask for windows: `kernspan ps`,
+    /// `kernspan record --pid`, [`Client`](crate::control::Client). By default, nothing listens.
+    ///
+    /// The socket is in `$XDG_RUNTIME_DIR/kernspan`, or else in `/tmp/kernspan-UID`, where only this user and root can
+    /// reach it, and is removed at the end of the run. The first `SIGUSR2` records a window, too: see [`Listen`]. While
+    /// nobody asks, it costs the program as much as an exporter that takes every step: nothing in a span, some fifty
+    /// nanoseconds a step. While somebody watches, another thread also looks at the spans that are open, fifty times a
+    /// second.
+    #[cfg(all(feature = "control", unix))]
+    pub fn listen(mut self, listen: Listen) -> Self {
+        self.listen = Some(listen);
         self
     }
 

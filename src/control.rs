@@ -1,5 +1,30 @@
-//! Control of a run from other threads: its state, and windows on demand.
+//! Control of a run from other threads: its state, and windows on demand. With the feature `control`, from other
+//! processes, too.
 
+#[cfg(all(feature = "control", unix))]
+mod client;
+#[cfg(all(feature = "control", unix))]
+mod live;
+#[cfg(all(feature = "control", unix))]
+pub mod protocol;
+#[cfg(all(feature = "control", unix))]
+mod requests;
+#[cfg(all(feature = "control", unix))]
+mod server;
+#[cfg(all(feature = "control", unix))]
+mod sockets;
+
+#[cfg(all(feature = "control", unix))]
+pub use self::{
+    client::{Client, ClientError, Watching},
+    server::Listen,
+    sockets::{Listening, listening, listening_of},
+};
+#[cfg(all(feature = "control", unix))]
+pub(crate) use self::{
+    live::LiveRun,
+    server::{Listener, ListenerParts, is_free},
+};
 pub use crate::{
     request::{Progress, RecordRequest, Recorded, Requested, StepCondition},
     session::Status,

@@ -10,6 +10,7 @@ use crate::{
     session::Session,
 };
 use std::{
+    fmt,
     io::{self, Write},
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
@@ -25,6 +26,30 @@ pub(crate) struct Ending {
     shown: Shown,
     /// The durations of steps that were not recorded, for the exporters.
     unrecorded: Arc<OnceLock<Vec<Duration>>>,
+    /// The function to call when everything is exported. A fork does not call it.
+    at_end: AtEnd,
+}
+
+/// A function that is called once, at the end of a recording.
+#[derive(Default)]
+pub(crate) struct AtEnd(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl AtEnd {
+    #[cfg(all(feature = "control", unix))]
+    pub(crate) fn new(function: impl FnOnce() + Send + 'static) -> Self {
+        Self(Mutex::new(Some(Box::new(function))))
+    }
+
+    fn call(&self) {
+        let function = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        function.into_iter().for_each(|function| function());
+    }
+}
+
+impl fmt::Debug for AtEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AtEnd")
+    }
 }
 
 /// What the end of a recording shows.
@@ -43,8 +68,9 @@ impl Ending {
         activities: Activities,
         shown: Shown,
         unrecorded: Arc<OnceLock<Vec<Duration>>>,
+        at_end: AtEnd,
     ) -> Self {
-        Self { session, pipeline: Mutex::new(Some(pipeline)), activities, shown, unrecorded }
+        Self { session, pipeline: Mutex::new(Some(pipeline)), activities, shown, unrecorded, at_end }
     }
 
     /// Ends the recording and waits for the exporters. What the flight recorder has kept is written if `badly`. Returns
@@ -66,6 +92,7 @@ impl Ending {
         let progress = self.shown.progress.then(Progress::start).flatten();
         let mut outcome = pipeline.join();
         drop(progress);
+        self.at_end.call();
         outcome.report.settle_gpu(self.session.gpu());
         outcome.report.add_unrecorded_steps(unrecorded.clone());
         let spans = self.activities.has(Activity::Host).then(|| outcome.report.spans());

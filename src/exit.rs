@@ -2,6 +2,9 @@
 
 mod sys;
 
+#[cfg(feature = "control")]
+pub(crate) use self::sys::is_default;
+
 use crate::{
     ending::Ending,
     thread::{is_muted, spawn},

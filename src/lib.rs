@@ -104,6 +104,8 @@
 //!
 //! - `cuda` (default): records NVIDIA GPUs, on Linux. Building it does not require CUDA.
 //! - `gzip` (default): compressed Chrome traces.
+//! - `control`: a running program can be asked for its state and for windows by other processes of the same user, on
+//!   Unix ([`ProfilerBuilder`]`::listen`).
 //! - `read`: reads traces back from files written by kernspan or by PyTorch's profiler.
 //! - `serde`: makes the report serializable.
 //! - `signals`: saves a recording when a signal or a call to `exit` ends the process, on Unix

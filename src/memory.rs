@@ -343,6 +343,12 @@ impl Reader {
     }
 }
 
+/// Returns the resident memory of this process, if known.
+#[cfg(all(feature = "control", unix))]
+pub(crate) fn resident_bytes() -> Option<u64> {
+    ProcessMemory::open()?.resident()
+}
+
 /// The resident memory of this process, as Linux tells it.
 #[cfg(all(target_os = "linux", not(miri)))]
 struct ProcessMemory(std::fs::File);

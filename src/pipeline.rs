@@ -99,6 +99,8 @@ pub(crate) struct Exports {
     /// The state to report when GPUs are not recorded.
     pub(crate) without_gpu: Gpu,
     pub(crate) exporters: Vec<NamedExporter>,
+    /// The exporter that also gets windows that were requested for a folder of their own.
+    pub(crate) observer: Option<NamedExporter>,
     /// Failures before the first window.
     pub(crate) failures: Failures,
     /// The folder that windows are recorded to, if requested.
@@ -115,7 +117,6 @@ impl Exports {
     fn run(mut self) -> Outcome {
         let mut outcome = Outcome { failures: std::mem::take(&mut self.failures), ..Outcome::default() };
         while let Ok(recording) = self.closed.recv() {
-            self.exported.fetch_add(1, Ordering::Release);
             match recording.window.kept {
                 Some(Kept::InMemory) => self.keep(Some(recording)),
                 Some(Kept::Written) => {
@@ -124,6 +125,7 @@ impl Exports {
                 }
                 None => self.export_all(vec![recording], &mut outcome),
             }
+            self.exported.fetch_add(1, Ordering::Release);
         }
         self.keep(None);
         if let Some(memory) = self.memory.take() {
@@ -210,7 +212,8 @@ impl Exports {
             }
         }
         let mut recorded = Recorded::of(&window);
-        for exporter in of_request.unwrap_or(&mut self.exporters) {
+        let exporters = of_request.unwrap_or(&mut self.exporters);
+        for exporter in exporters.iter_mut().chain(&mut self.observer) {
             match exporter.export(&window) {
                 Ok(files) => recorded.files.extend(files),
                 Err(failure) => {

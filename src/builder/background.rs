@@ -31,6 +31,8 @@ pub(super) struct BackgroundParts {
     pub(super) gpu: Option<GpuSettings>,
     pub(super) metadata: Arc<Metadata>,
     pub(super) exporters: Vec<NamedExporter>,
+    /// The exporter that also gets windows that were requested for a folder of their own.
+    pub(super) observer: Option<NamedExporter>,
     pub(super) step_exporters: Vec<NamedSteps>,
     /// Whether the memory of the run is followed.
     pub(super) follows_memory: bool,
@@ -60,7 +62,9 @@ pub(super) struct Background {
 
 impl Background {
     pub(super) fn start(parts: BackgroundParts) -> Result<Self, Error> {
-        let BackgroundParts { host, budget, metadata, exporters, step_exporters, failures, raw_folder, .. } = parts;
+        let BackgroundParts {
+            host, budget, metadata, exporters, observer, step_exporters, failures, raw_folder, ..
+        } = parts;
         let (commands, to_collector) = mpsc::channel();
         let (to_exports, closed) = mpsc::channel();
         // The exporters' thread is gone only if it panicked, which whoever joins it will report.
@@ -104,6 +108,7 @@ impl Background {
             metadata,
             without_gpu: without,
             exporters,
+            observer,
             failures,
             raw_folder,
             memory,

@@ -10,7 +10,7 @@ use crate::{
     activity::Activity,
     budget::Budget,
     clock::Clock,
-    ending::{Ending, Shown},
+    ending::{AtEnd, Ending, Shown},
     error::Error,
     export::{Run, RunId},
     failure::{Failure, Failures},
@@ -25,6 +25,13 @@ use crate::{
     session::{Session, SessionParts, write_on_panic},
     steps::NamedSteps,
 };
+#[cfg(all(feature = "control", unix))]
+use crate::{
+    control::{Control, Listener, ListenerParts, LiveRun, is_free},
+    exit,
+};
+#[cfg(all(feature = "control", unix))]
+use signal_hook::consts::SIGUSR2;
 use std::{ops::RangeInclusive, sync::Arc};
 
 impl ProfilerBuilder {
@@ -48,6 +55,10 @@ impl ProfilerBuilder {
         let heap = self.activities.has(Activity::Heap).then(|| Counting::begin(&clock, self.heap_lines)).transpose();
         let heap = heap.map_err(|problem| Error::Setting { setting: "activities", problem: problem.to_owned() })?;
         let run = self.run(&clock);
+        #[cfg(all(feature = "control", unix))]
+        let live = self.listen.as_ref().map(|_| Arc::<LiveRun>::default());
+        #[cfg(all(feature = "control", unix))]
+        self.observe(live.as_ref(), &run);
         let (step_exporters, failures) = self.step_exporters(&run);
         let mut host = Host::new(clock, self.lane_capacity, self.live_spans, !step_exporters.is_empty());
         if heap.is_some() {
@@ -55,8 +66,10 @@ impl ProfilerBuilder {
         }
         let host = Arc::new(host);
         let budget = Arc::new(Budget::new(self.memory_limit_bytes));
-        let Self { schedule, step_on, exporters, activities, detach, raw_folder, print_report, snapshots, .. } = self;
-        let shown = Shown { report: print_report, progress: self.show_progress };
+        #[cfg(all(feature = "control", unix))]
+        let (listen, metadata, run_id) = (self.listen.take(), Arc::clone(&run.metadata), run.id);
+        let Self { schedule, step_on, exporters, observer, activities, detach, raw_folder, .. } = self;
+        let shown = Shown { report: self.print_report, progress: self.show_progress };
         let (keep_raw, keeps_recent) = (raw_folder.is_some(), self.flight.is_some());
         let Background { gpu, without_gpu, commands, summaries, pipeline, memory, exported } =
             Background::start(BackgroundParts {
@@ -66,9 +79,10 @@ impl ProfilerBuilder {
                 metadata: run.metadata,
                 memory: run.memory,
                 exporters,
+                observer,
                 step_exporters,
                 follows_memory: activities.has(Activity::Memory) || activities.has(Activity::Heap),
-                snapshots,
+                snapshots: self.snapshots,
                 failures,
                 raw_folder,
             })?;
@@ -92,8 +106,23 @@ impl ProfilerBuilder {
             let session = Arc::clone(&session);
             StepOn { name, step: Box::new(move || session.step_by_close()) }
         });
+        let at_end = AtEnd::default();
+        #[cfg(all(feature = "control", unix))]
+        let at_end = match listen.zip(live) {
+            None => at_end,
+            Some((settings, live)) => {
+                let control = Control::new(Arc::clone(&session), memory.clone());
+                let (host, run) = (Arc::clone(&host), run_id.map(|id| id.to_string()));
+                let signal_is_free = settings.wants_signal() && is_free(exit::is_default(SIGUSR2));
+                let parts = ListenerParts { control, host, metadata, run, live, settings, signal_is_free };
+                let listener = Listener::start(parts);
+                let listener =
+                    listener.map_err(|error| Error::Setting { setting: "listen", problem: error.to_string() })?;
+                AtEnd::new(move || listener.close())
+            }
+        };
         let layer = ProfilerLayer::new(host, activities.has(Activity::Host), step_on, self.backtraces);
-        let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, activities, shown, run.unrecorded));
+        let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, activities, shown, run.unrecorded, at_end));
         // This is the last step, so that functions that CUDA has called at exit are called later.
         #[cfg(all(feature = "signals", unix))]
         let saved_on_exit = self.save_within.map(|within| SavedOnExit::new(&ending, within)).transpose();
@@ -148,10 +177,21 @@ impl ProfilerBuilder {
         }
     }
 
+    /// Has an exporter keep what those who watch the run are shown.
+    #[cfg(all(feature = "control", unix))]
+    fn observe(&mut self, live: Option<&Arc<LiveRun>>, run: &Run) {
+        let has_exporters = !self.exporters.is_empty();
+        self.observer = live.map(|live| NamedExporter::new(live.exporter()));
+        self.listen = self.listen.take().map(|listen| match has_exporters {
+            true => listen,
+            false => listen.without_exporters(&run.metadata),
+        });
+    }
+
     /// Returns the exporters that take every step, and the failures of those that could not begin to.
     fn step_exporters(&mut self, run: &Run) -> (Vec<NamedSteps>, Failures) {
         let (mut exporters, mut failures) = (Vec::new(), Failures::default());
-        for exporter in &mut self.exporters {
+        for exporter in self.exporters.iter_mut().chain(&mut self.observer) {
             match exporter.steps(run) {
                 Ok(steps) => exporters.extend(steps),
                 Err(failure) => failures.add(failure),

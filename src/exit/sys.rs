@@ -49,7 +49,7 @@ pub(super) fn in_forks(function: fn()) -> io::Result<()> {
 
 /// Whether a signal has its default action: it is neither ignored nor handled.
 #[doc(alias = "sigaction")]
-pub(super) fn is_default(signal: i32) -> bool {
+pub(crate) fn is_default(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: with no new action, `sigaction` only writes the current one to `action`, which has room for it.
     let asked = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };

@@ -292,6 +292,20 @@ impl Host {
         self.lanes.stacks().into_iter().filter_map(open).collect()
     }
 
+    /// Returns the spans that are open on each thread, outermost first, for threads that have any. If a thread enters or
+    /// exits spans meanwhile, these are the ones that stay open.
+    #[cfg(all(feature = "control", unix))]
+    pub(crate) fn sample_open_spans(&self) -> Vec<Vec<MemoryFrame>> {
+        let open = |(_, stack): (String, Arc<SharedStack>)| {
+            let ids = stack.ids();
+            let mut spans: Vec<_> = ids.iter().map_while(|&id| self.describe(id)).collect();
+            // As above: spans that both readings show were alive in between.
+            spans.truncate(ids.iter().zip(stack.ids()).take_while(|(before, after)| *before == after).count());
+            (!spans.is_empty()).then_some(spans)
+        };
+        self.lanes.stacks().into_iter().filter_map(open).collect()
+    }
+
     /// Describes a live span.
     pub(crate) fn describe(&self, id: RegistryId) -> Option<MemoryFrame> {
         let callsite = self.lookup.find(id, false)?.callsite;

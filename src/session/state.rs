@@ -284,7 +284,7 @@ impl State {
 
     /// Follows another schedule from the next step on.
     pub(super) fn set_schedule(&mut self, schedule: Schedule) {
-        self.schedule = schedule.counted_from(self.step + 1);
+        self.schedule = schedule.starting_at(self.step + 1);
         self.schedule_panic = None;
     }
 

@@ -1,4 +1,13 @@
-//! The command `top`: the spans and kernels with the most self time, on one screen.
+//! The command `top`: the spans and kernels with the most self time, on one screen, or a running program.
+
+#[cfg(unix)]
+mod gpus;
+#[cfg(unix)]
+mod screen;
+#[cfg(unix)]
+mod view;
+#[cfg(unix)]
+mod watch;
 
 use crate::{
     fault::Fault,
@@ -13,17 +22,25 @@ use kernspan::{
 use serde::Serialize;
 use std::time::Duration;
 
-/// Print the spans and kernels with the most self time, on one screen
+/// Print the spans and kernels with the most self time, on one screen, or watch a running program
+///
+/// With `--pid`, the terminal shows the steps, counters, GPUs, memory and spans of a program that listens, until `q` is
+/// pressed. `?` shows the other keys.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kernspan top trace.json
   kernspan top --kernels -n 5 runs/mnist
+  kernspan top --pid 4711
 
 Exit status: 0 success; 1 a file could not be read, or nothing was found; 2 usage error")]
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
+    /// Watch the running program with this process id instead
+    #[cfg(unix)]
+    #[arg(long, conflicts_with_all = ["files", "kernels", "spans", "limit"])]
+    pid: Option<u32>,
     /// Print kernels and copies only
     #[arg(long)]
     kernels: bool,
@@ -54,6 +71,10 @@ struct Row {
 
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
+        #[cfg(unix)]
+        if let Some(pid) = self.pid {
+            return watch::watch(pid);
+        }
         let read = self.inputs.read()?;
         let report = read.report();
         let spans = self.spans || !self.kernels;

@@ -1,0 +1,9 @@
+//! Tests of programs that are asked from outside while they run, through the real socket and real signals.
+
+#![cfg(all(feature = "control", feature = "read", unix))]
+
+mod requests;
+mod training;
+
+#[path = "../support/mod.rs"]
+mod support;
