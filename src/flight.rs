@@ -31,8 +31,8 @@ use std::time::Duration;
 ///
 /// A run that ends as it should writes nothing of it.
 ///
-/// There is at least as much as was asked for, unless the run is younger, and less than twice as much: it is recorded in
-/// windows, of which the last two are kept. They are part of the profiler's
+/// There is at least as much as was asked for, unless the run is younger, and less than twice as much: it is recorded
+/// in windows, of which the last two are kept. They are part of the profiler's
 /// [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes): one that takes a third of it ends early. Where
 /// the schedule or a request records, the flight recorder does not.
 ///

@@ -212,7 +212,7 @@ impl Session {
             phase: state.phase,
             has_steps: state.has_steps(),
             recording: state.is_recording(),
-            windows: state.windows - open,
+            windows: state.recorded,
             pending: (state.windows - open).saturating_sub(exported),
             requests: state.demands.waiting(),
             step_time: state.unrecorded.typical().map(|ticks| self.host.clock().duration(ticks)),

@@ -53,6 +53,8 @@ pub(super) struct State {
     stepping: bool,
     pub(super) window: Option<OpenWindow>,
     pub(super) windows: u32,
+    /// The number of windows that have closed, without those that the flight recorder keeps in memory.
+    pub(super) recorded: u32,
     /// Whether the schedule's window could not be opened for lack of memory. It is tried again at the next step.
     pub(super) overdue: bool,
     /// The number of steps that were not recorded for lack of memory, since the last window closed.
@@ -89,6 +91,7 @@ impl State {
             stepping,
             window: None,
             windows: 0,
+            recorded: 0,
             overdue: false,
             lost_steps: 0,
             partial: None,
@@ -339,6 +342,8 @@ impl State {
         self.budget.take(samples);
         let OpenWindow { index, open, steps, charged, ticket, kind, .. } = window;
         ticket.iter().for_each(Ticket::closed);
+        let kept = kind.is_flight().then_some(kept.unwrap_or(Kept::InMemory));
+        self.recorded += u32::from(kept != Some(Kept::InMemory));
         let charged = charged + samples;
         let lost_steps = window.lost_steps + std::mem::take(&mut self.lost_steps);
         let closed = Instant::now();
@@ -358,7 +363,7 @@ impl State {
             followed: opens.is_some_and(WindowKind::has_gpu),
             leftover,
             ticket,
-            kept: kind.is_flight().then_some(kept.unwrap_or(Kept::InMemory)),
+            kept,
             with_gpu: kind.has_gpu(),
         }));
     }

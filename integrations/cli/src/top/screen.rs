@@ -36,13 +36,13 @@ impl Styles {
 }
 
 const HELP: &str = "\
-r    record a window of 10 steps, with the files in a new folder here
-o    show the file of the HTML page of the last window, recording one first if there is none
-?    show or hide this help
-q    quit; the program that is watched goes on
+r  record a window of 10 steps, with files in a new folder here
+o  show the path of the last window's HTML page, recording one if needed
+?  show or hide this help
+q  quit; the program that is watched goes on
 
-Spans are found by looking at all threads 50 times a second, so that those of a few
-milliseconds may be missing. A window has them all, with kernels and copies.";
+Spans are found by looking at all threads 50 times a second: those of a few
+milliseconds may be missing. A window has all of them, with kernels.";
 
 /// Draws the view.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View, styles: Styles) {
@@ -210,8 +210,8 @@ fn footer<'a>(view: &'a View, styles: Styles) -> Line<'a> {
 
 fn draw_help(frame: &mut Frame<'_>) {
     let area = frame.area();
-    let height = (HELP.lines().count() as u16 + 4).min(area.height);
-    let width = 90.min(area.width);
+    let height = (HELP.lines().count() as u16 + 2).min(area.height);
+    let width = 80.min(area.width);
     let [row] = Layout::vertical([Constraint::Length(height)]).flex(ratatui::layout::Flex::Center).areas(area);
     let [help] = Layout::horizontal([Constraint::Length(width)]).flex(ratatui::layout::Flex::Center).areas(row);
     let block = Block::bordered().title(" Keys ".bold()).padding(Padding::horizontal(1));

@@ -4,7 +4,7 @@ use super::gpus::GpuReading;
 use kernspan::control::protocol::{Live, RecordProgress, RecordState, RecordedWindow};
 use std::{
     collections::{BTreeMap, VecDeque},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -79,7 +79,7 @@ impl View {
                 };
                 let failed = recorded.failures.first().map(|failure| format!("; {failure}")).unwrap_or_default();
                 match page {
-                    Some(page) => format!("recorded {steps}: {}{failed}", page.display()),
+                    Some(page) => format!("recorded {steps}: {}{failed}", shown(page)),
                     None => format!("recorded {steps}{failed}"),
                 }
             }
@@ -95,6 +95,13 @@ impl View {
         let at = |share: f64| Duration::from_nanos(sorted[((sorted.len() - 1) as f64 * share) as usize]);
         Some(StepTimes { median: at(0.5), p95: at(0.95), longest: Duration::from_nanos(longest) })
     }
+}
+
+/// Returns a path as it is from the current folder on.
+pub(super) fn shown(path: &Path) -> String {
+    let here = std::env::current_dir().ok();
+    let inside = here.as_deref().and_then(|here| path.strip_prefix(here).ok());
+    inside.unwrap_or(path).display().to_string()
 }
 
 /// Adds a value, and drops the oldest if there are too many.

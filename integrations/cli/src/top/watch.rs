@@ -3,7 +3,7 @@
 use super::{
     gpus,
     screen::{self, Styles},
-    view::View,
+    view::{View, shown},
 };
 use crate::fault::Fault;
 use kernspan::control::{
@@ -75,7 +75,7 @@ pub(super) fn watch(pid: u32) -> Result<(), Fault> {
             Ok(Some(Key::Quit)) => break Ok(()),
             Ok(Some(Key::Help)) => view.shows_help = !view.shows_help,
             Ok(Some(Key::Page)) if view.page.is_some() => {
-                view.message = view.page.as_ref().map(|page| page.display().to_string());
+                view.message = view.page.as_deref().map(shown);
             }
             Ok(Some(Key::Record | Key::Page)) => record(pid, &mut view, &news),
             Err(error) => break Err(error),
