@@ -2,8 +2,9 @@
 
 use super::{
     protocol::{Hello, Live, PROTOCOL, Record, RecordProgress, RecordedWindow, Reply, Request, RunStatus, Snapshot},
-    sockets::{Listening, is_alive, listening, remove_if_dead},
+    sockets::{Listening, is_alive, listening_of, owner, remove_if_dead},
 };
+use rustix::process::getuid;
 use std::{
     fmt,
     io::{self, BufRead, BufReader, Write},
@@ -37,8 +38,15 @@ pub struct Client {
 pub enum ClientError {
     /// There is no process of this id.
     NoProcess(u32),
-    /// The process does not listen, or belongs to another user.
+    /// The process does not listen.
     NotListening(u32),
+    /// The process belongs to another user.
+    OtherUser {
+        /// The process id.
+        pid: u32,
+        /// The id of the user.
+        uid: u32,
+    },
     /// The process has several profilers, each with a socket of its own.
     Several(Vec<PathBuf>),
     /// The program speaks another version of the protocol.
@@ -64,9 +72,12 @@ impl fmt::Display for ClientError {
             Self::NoProcess(pid) => write!(f, "there is no process {pid}"),
             Self::NotListening(pid) => write!(
                 f,
-                "process {pid} does not listen, or belongs to another user: a program listens if its profiler is built \
-                 with `.listen(Listen::default())`"
+                "process {pid} does not listen: build its profiler with `.listen(Listen::default())` (feature \
+                 `control`), or start it with KERNSPAN_CONTROL=1 if it uses `Profiler::from_env`"
             ),
+            Self::OtherUser { pid, uid } => {
+                write!(f, "process {pid} belongs to user {uid}: only that user and root may ask it")
+            }
             Self::Several(paths) => {
                 write!(f, "the process has {} profilers: choose one of", paths.len())?;
                 paths.iter().try_for_each(|path| write!(f, " {}", path.display()))
@@ -106,13 +117,18 @@ impl Client {
     /// machine without a free core.
     pub const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// Connects to the only profiler of a process of this user.
+    /// Connects to the only profiler of a process. Root may connect to those of any user.
     ///
     /// # Errors
     ///
-    /// If there is no such process, it does not listen, or it has several profilers.
+    /// If there is no such process, it does not listen, it belongs to another user, or it has several profilers.
     pub fn of_process(pid: u32) -> Result<Self, ClientError> {
-        let mut found: Vec<Listening> = listening().into_iter().filter(|program| program.pid == pid).collect();
+        let own = getuid().as_raw();
+        let owner = owner(pid).unwrap_or(own);
+        if own != 0 && owner != own {
+            return Err(ClientError::OtherUser { pid, uid: owner });
+        }
+        let mut found: Vec<Listening> = listening_of(owner).into_iter().filter(|it| it.pid == pid).collect();
         match (found.pop(), found.len()) {
             (Some(program), 0) => match Self::connect(&program.path) {
                 Err(ClientError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -128,7 +144,7 @@ impl Client {
         }
     }
 
-    /// Connects to a socket, of those that [`listening`] returns.
+    /// Connects to a socket, of those that [`listening`](super::listening) returns.
     ///
     /// # Errors
     ///

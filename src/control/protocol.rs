@@ -1,8 +1,8 @@
 //! The protocol that a running program is asked in: lines of JSON over a Unix socket.
 //!
 //! The program speaks first, with [`Reply::Hello`]. Each [`Request`] is a line and is answered with one line or more,
-//! the last of which says how it ended. Requests of a connection are answered one after another. `docs/control.md` has a
-//! session as it looks on the wire. [`Client`](super::Client) speaks it.
+//! the last of which says how it ended. Requests of a connection are answered one after another. `docs/control.md` has
+//! a session as it looks on the wire. [`Client`](super::Client) speaks it.
 //!
 //! Unknown members of a request are an error. Replies may get more members in later versions of the same protocol, so
 //! those that a client does not know are ignored.

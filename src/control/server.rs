@@ -198,7 +198,9 @@ impl ListeningThread {
                 }
             }
             if is_woken {
-                while (&self.woken).read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {}
+                if self.drain() {
+                    break;
+                }
                 self.signal.iter_mut().for_each(|signal| signal.look(&self.shared.run.control));
             }
             if has_client {
@@ -216,6 +218,17 @@ impl ListeningThread {
         self.shared.wait_until(Listener::FAREWELL, |clients| clients.connected.is_empty());
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
+    }
+
+    /// Reads what has woken the thread. Returns whether the other end is gone, as when the profiler could not be built.
+    fn drain(&self) -> bool {
+        loop {
+            match (&self.woken).read(&mut [0; 64]) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+            }
+        }
     }
 
     fn accept(&self) {

@@ -1,7 +1,7 @@
 //! The sockets of running programs: where they are, who may use them, and how those of dead processes are removed.
 //!
-//! A socket is in a folder of its user that nobody else can enter, and has a name that says which process it belongs to.
-//! It appears under that name only when it can be connected to, so that one that refuses is certain to be dead.
+//! A socket is in a folder of its user that nobody else can enter, and has a name that says which process it belongs
+//! to. It appears under that name only when it can be connected to, so that one that refuses is certain to be dead.
 
 use rustix::process::{Pid, getuid, test_kill_process};
 use std::{
@@ -73,6 +73,11 @@ pub fn listening_of(uid: u32) -> Vec<Listening> {
     found
 }
 
+/// Returns the user that a process belongs to, if there is such a process and the system tells.
+pub(super) fn owner(pid: u32) -> Option<u32> {
+    fs::metadata(format!("/proc/{pid}")).ok().map(|process| process.uid())
+}
+
 /// Returns the folders that a user's sockets may be in, in the order in which a program tries them.
 fn folders(uid: u32) -> Vec<PathBuf> {
     let of_session = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| uid == getuid().as_raw());
@@ -103,8 +108,10 @@ fn check(folder: &Path, uid: u32) -> io::Result<()> {
 
 /// Creates the folder of this user's sockets, if there is none, and returns it.
 fn create_folder(uid: u32) -> io::Result<PathBuf> {
+    /// The longest path of a folder: that of a socket has 103 bytes at most, on macOS, and its name some 25.
+    const LONGEST: usize = 75;
     let mut problem = None;
-    for folder in folders(uid) {
+    for folder in folders(uid).into_iter().filter(|folder| folder.as_os_str().len() <= LONGEST) {
         // Where there is no runtime directory, the last folder is used.
         match DirBuilder::new().mode(0o700).create(&folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => problem = Some(error),

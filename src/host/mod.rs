@@ -292,8 +292,8 @@ impl Host {
         self.lanes.stacks().into_iter().filter_map(open).collect()
     }
 
-    /// Returns the spans that are open on each thread, outermost first, for threads that have any. If a thread enters or
-    /// exits spans meanwhile, these are the ones that stay open.
+    /// Returns the spans that are open on each thread, outermost first, for threads that have any. If a thread enters
+    /// or exits spans meanwhile, these are the ones that stay open.
     #[cfg(all(feature = "control", unix))]
     pub(crate) fn sample_open_spans(&self) -> Vec<Vec<MemoryFrame>> {
         let open = |(_, stack): (String, Arc<SharedStack>)| {

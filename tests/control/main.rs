@@ -2,7 +2,10 @@
 
 #![cfg(all(feature = "control", feature = "read", unix))]
 
+mod clients;
+mod ending;
 mod requests;
+mod signal;
 mod training;
 
 #[path = "../support/mod.rs"]

@@ -69,6 +69,54 @@ fn a_request_takes_effect_at_the_next_step() {
 }
 
 #[test]
+fn two_ranks_record_the_same_steps_without_communicating() {
+    let name = "requests::two_ranks_record_the_same_steps_without_communicating";
+    let ranks = ["0", "1"].map(|rank| {
+        let variables = [("RANK", rank.as_ref()), ("WORLD_SIZE", "2".as_ref())];
+        training::start_in(name, tempfile::tempdir().unwrap(), &variables, train)
+    });
+    ranks.iter().for_each(training::Training::wait_for_steps);
+    let statuses = ranks.each_ref().map(training::Training::status);
+    assert_eq!(statuses.each_ref().map(|status| (status.rank, status.world_size)), [(0, 2), (1, 2)]);
+    // Far enough for both to get the request first.
+    let first = statuses.iter().map(|status| status.step).max().unwrap() + 300;
+    let recorded = ranks.each_ref().map(|rank| {
+        let (mut client, out) = (rank.client(), rank.folder.path().join("out"));
+        let record = Record { at_step: Some(first), out: Some(out), ..Record::steps(4) };
+        std::thread::spawn(move || client.record(&record, |_| ()).unwrap())
+    });
+    for recorded in recorded {
+        let steps = recorded_steps(&recorded.join().unwrap().files);
+        assert_eq!(steps, (first..first + 4).collect::<Vec<_>>());
+    }
+    ranks.into_iter().for_each(|rank| drop(rank.stop()));
+}
+
+#[test]
+fn another_schedule_is_followed_from_the_next_step_on() {
+    let training = training::start("requests::another_schedule_is_followed_from_the_next_step_on", train);
+    let mut client = training.client();
+    assert_eq!(client.set_schedule("active=2,repeat=3").unwrap(), "wait 0, warmup 0, active 2, repeat 3");
+    eventually("three windows", || (client.status().unwrap().windows == 3).then_some(()));
+    training.wait_for_steps();
+    let status = client.status().unwrap();
+    assert_eq!((status.windows, status.recording), (3, false));
+    training.stop();
+}
+
+#[test]
+fn a_duration_and_a_slow_step_can_be_asked_for() {
+    let training = training::start("requests::a_duration_and_a_slow_step_can_be_asked_for", train);
+    let mut client = training.client();
+    let long = Record { duration_ms: Some(30), ..Record::default() };
+    assert!(client.record(&long, |_| ()).unwrap().steps > 0);
+    // Each step takes longer than this.
+    let slow = Record { when: Some("step_time > 1us".into()), ..Record::steps(2) };
+    assert_eq!(client.record(&slow, |_| ()).unwrap().steps, 2);
+    training.stop();
+}
+
+#[test]
 fn those_who_watch_see_steps_counters_spans_and_the_last_window() {
     let training = training::start("requests::those_who_watch_see_steps_counters_spans_and_the_last_window", train);
     training

@@ -18,6 +18,8 @@ mod html;
 mod input;
 mod json;
 mod launches;
+#[cfg(unix)]
+mod live;
 mod memory;
 mod merge;
 mod output;
@@ -69,6 +71,8 @@ Examples:
   kernspan flame --gpu trace.json -o gpu.svg           a flame graph of GPU time
   kernspan diff runs/monday runs/tuesday               differences between two runs
   kernspan sweep --var BATCH=16,32,64 -- ./train       which batch size is worth it
+  kernspan ps                                          running programs that can be asked
+  kernspan record --pid 4711 --steps 10                a window of a running program
 
 Exit status:
   0  success
@@ -94,6 +98,16 @@ enum Command {
     Flame(flame::Args),
     Diff(diff::Args),
     Sweep(sweep::Args),
+    #[cfg(unix)]
+    Ps(live::PsArgs),
+    #[cfg(unix)]
+    Status(live::StatusArgs),
+    #[cfg(unix)]
+    Record(live::RecordArgs),
+    #[cfg(unix)]
+    Snapshot(live::SnapshotArgs),
+    #[cfg(unix)]
+    Schedule(live::ScheduleArgs),
     Completions(Completions),
 }
 
@@ -131,6 +145,16 @@ fn main() -> ExitCode {
         Command::Flame(args) => args.run(),
         Command::Diff(args) => args.run(),
         Command::Sweep(args) => args.run(),
+        #[cfg(unix)]
+        Command::Ps(args) => args.run(),
+        #[cfg(unix)]
+        Command::Status(args) => args.run(),
+        #[cfg(unix)]
+        Command::Record(args) => args.run(),
+        #[cfg(unix)]
+        Command::Snapshot(args) => args.run(),
+        #[cfg(unix)]
+        Command::Schedule(args) => args.run(),
         Command::Completions(args) => args.run(),
     };
     match result {

@@ -8,6 +8,8 @@ mod files;
 mod hang;
 mod html;
 mod inputs;
+#[cfg(unix)]
+mod live;
 mod memory;
 mod ranks;
 mod report;
