@@ -25,6 +25,8 @@ pub(crate) struct Ending {
     print_report: bool,
     /// The durations of steps that were not recorded, for the exporters.
     unrecorded: Arc<OnceLock<Vec<Duration>>>,
+    /// The reason why the profiler is off, if it is.
+    off: Option<String>,
 }
 
 impl Ending {
@@ -35,11 +37,22 @@ impl Ending {
         print_report: bool,
         unrecorded: Arc<OnceLock<Vec<Duration>>>,
     ) -> Self {
-        Self { session, pipeline: Mutex::new(Some(pipeline)), activities, print_report, unrecorded }
+        Self { session, pipeline: Mutex::new(Some(pipeline)), activities, print_report, unrecorded, off: None }
+    }
+
+    /// Creates the ending of a profiler that is off: there is nothing to end.
+    pub(crate) fn off(session: Arc<Session>, activities: Activities, because: String) -> Self {
+        let (pipeline, unrecorded) = (Mutex::default(), Arc::default());
+        Self { session, pipeline, activities, print_report: false, unrecorded, off: Some(because) }
     }
 
     /// Ends the recording and waits for the exporters. Returns `None` if it has ended already, or in a fork.
     pub(crate) fn end(&self) -> Option<Outcome> {
+        if let Some(because) = &self.off {
+            let mut outcome = Outcome::default();
+            outcome.report.add_hints(vec![Hint::Off { because: because.clone() }]);
+            return Some(outcome);
+        }
         if self.session.is_forked() {
             // A fork has none of the threads, and its parent exports the recording. Dropping either would lock their
             // queues, whose locks may be held by threads that do not exist here. The same goes for this lock.
@@ -69,6 +82,9 @@ impl Ending {
 
     /// Like [`end`](Self::end), but writes each failure to standard error, after the report if requested.
     pub(crate) fn end_and_print(&self) {
+        if self.off.is_some() {
+            return;
+        }
         let Some(Outcome { report, failures }) = self.end() else { return };
         // `eprintln!` would panic if standard error is closed, and so abort a program that is already panicking.
         let mut stderr = io::stderr().lock();

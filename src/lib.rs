@@ -102,6 +102,8 @@
 //!
 //! # Features
 //!
+//! - `clap`: overrides such as `--profiling.active 2` for programs that use clap; includes `config`.
+//! - `config`: settings from files and environment variables ([`Profiler`]`::from_env`).
 //! - `cuda` (default): records NVIDIA GPUs, on Linux. Building it does not require CUDA.
 //! - `gzip` (default): compressed Chrome traces.
 //! - `read`: reads traces back from files written by kernspan or by PyTorch's profiler.
@@ -123,8 +125,13 @@ mod budget;
 mod builder;
 mod clock;
 mod collector;
+#[cfg(feature = "config")]
+pub mod config;
+#[cfg(feature = "config")]
+mod config_error;
 mod correlate;
 mod delivery;
+mod disk_limit;
 mod ending;
 mod error;
 #[cfg(all(feature = "signals", unix))]

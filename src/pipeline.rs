@@ -5,6 +5,7 @@ use crate::{
     budget::Budget,
     collector::Collector,
     correlate::correlate,
+    disk_limit::DiskLimit,
     export::{Exporter, Run},
     failure::{Failure, Failures, panic_message},
     file::FileError,
@@ -100,6 +101,8 @@ pub(crate) struct Exports {
     pub(crate) memory: Option<MemoryThread>,
     /// Where the memory of the run is put at its end, for exporters.
     pub(crate) history: Arc<OnceLock<FollowedMemory>>,
+    /// The limit on the files of windows, if there is one.
+    pub(crate) disk_limit: Option<DiskLimit>,
 }
 
 impl Exports {
@@ -146,6 +149,9 @@ impl Exports {
         if let Some(memory) = &self.memory {
             trace.counters.extend(memory.history.counters(trace.start(), trace.end()));
         }
+        if let Some(limit) = &mut self.disk_limit {
+            limit.begin_window();
+        }
         let window = Analysis::of(&trace);
         outcome.report.add(&window);
         if let unfinished @ 1.. = trace.losses().gpu_unfinished {
@@ -154,15 +160,25 @@ impl Exports {
         #[cfg(all(feature = "cuda", target_os = "linux"))]
         if let (Some(folder), Some((raw, pools))) = (&self.raw_folder, raw) {
             match crate::replay::write(folder, &trace, &raw, &pools) {
-                Ok(file) => outcome.report.add_files(vec![file]),
+                Ok(file) => {
+                    self.disk_limit.iter_mut().for_each(|limit| limit.add(std::slice::from_ref(&file)));
+                    outcome.report.add_files(vec![file]);
+                }
                 Err(error) => outcome.failures.add(Failure::new("raw_to_dir", Some(trace.window()), error.into())),
             }
         }
         for exporter in &mut self.exporters {
             match exporter.export(&window) {
-                Ok(files) => outcome.report.add_files(files),
+                Ok(files) => {
+                    self.disk_limit.iter_mut().for_each(|limit| limit.add(&files));
+                    outcome.report.add_files(files);
+                }
                 Err(failure) => outcome.failures.add(failure),
             }
+        }
+        if let Some((files, removed)) = self.disk_limit.as_mut().and_then(DiskLimit::end_window) {
+            tracing::warn!("kernspan: {removed}");
+            outcome.report.remove_files(&files, removed);
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     activity::Activity,
     budget::Budget,
     clock::Clock,
+    disk_limit::DiskLimit,
     ending::Ending,
     error::Error,
     export::{Run, RunId},
@@ -18,13 +19,18 @@ use crate::{
     gpu::GpuSettings,
     heap::Counting,
     host::{Host, ProfilerLayer, StepOn},
-    memory::MemorySnapshots,
+    memory::{MemorySnapshots, RunMemory},
     pipeline::NamedExporter,
     profiler::Profiler,
+    schedule::Schedule,
     session::{Session, SessionParts},
     steps::NamedSteps,
+    trace::Gpu,
 };
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{
+    ops::RangeInclusive,
+    sync::{Arc, mpsc},
+};
 
 impl ProfilerBuilder {
     /// Builds the layer and the profiler, and starts the background threads. Add the layer to the subscriber, and keep
@@ -39,6 +45,10 @@ impl ProfilerBuilder {
     /// If a setting is invalid, an exporter [cannot export](crate::Exporter::check), the folder of `raw_to_dir` cannot
     /// be written, or a thread cannot be started.
     pub fn build(mut self) -> Result<(ProfilerLayer, Profiler), Error> {
+        if let Some(because) = self.off.take() {
+            self.schedule.check().map_err(Error::Schedule)?;
+            return Ok(self.build_off(because));
+        }
         self.check()?;
         if self.snapshots.is_some() {
             self.activities = self.activities.iter().chain([Activity::Memory]).collect();
@@ -69,6 +79,7 @@ impl ProfilerBuilder {
                 snapshots,
                 failures,
                 raw_folder,
+                disk_limit: self.disk_limit_bytes.map(DiskLimit::new),
             })?;
         let session = Arc::new(Session::start(SessionParts {
             host: Arc::clone(&host),
@@ -104,6 +115,35 @@ impl ProfilerBuilder {
         Ok((layer, profiler))
     }
 
+    /// Builds a layer and a profiler that do nothing, as if it had finished.
+    fn build_off(self, because: String) -> (ProfilerLayer, Profiler) {
+        let host = Arc::new(Host::new(Clock::mock(), Self::LEAST_LANE_CAPACITY, 0, false));
+        let (commands, _) = mpsc::channel();
+        let session = Arc::new(Session::start(SessionParts {
+            host: Arc::clone(&host),
+            gpu: None,
+            without_gpu: Gpu::NotAsked,
+            schedule: Schedule::manual(),
+            step_on: None,
+            commands,
+            summaries: None,
+            budget: Arc::new(Budget::new(0)),
+            heap: None,
+        }));
+        session.end();
+        session.turn_off();
+        let ending = Arc::new(Ending::off(Arc::clone(&session), self.activities, because));
+        let profiler = Profiler::new(
+            session,
+            ending,
+            self.activities,
+            RunMemory { gpu: None, ledger: None, history: None },
+            #[cfg(all(feature = "signals", unix))]
+            None,
+        );
+        (ProfilerLayer::new(host, false, None, false), profiler)
+    }
+
     /// Checks the settings, and that exporters can export.
     fn check(&mut self) -> Result<(), Error> {
         self.schedule.check().map_err(Error::Schedule)?;
@@ -116,8 +156,9 @@ impl ProfilerBuilder {
             };
             Err(Error::Setting { setting, problem })
         };
-        check("lane_capacity", self.lane_capacity, 64..=Self::MAX_LANE_CAPACITY)?;
+        check("lane_capacity", self.lane_capacity, Self::LEAST_LANE_CAPACITY..=Self::MAX_LANE_CAPACITY)?;
         check("memory_limit_bytes", self.memory_limit_bytes, 1 << 20..=usize::MAX)?;
+        check("disk_limit_bytes", self.disk_limit_bytes.map_or(1, |bytes| bytes.min(1) as usize), 1..=1)?;
         check("live_spans", self.live_spans, 0..=Self::MAX_LIVE_SPANS)?;
         let snapshots = self.snapshots.as_ref().map_or(Ok(()), MemorySnapshots::check);
         snapshots.map_err(|problem| Error::Setting { setting: "memory_snapshots", problem })?;
