@@ -88,3 +88,41 @@ impl clap::FromArgMatches for ProfilingArgs {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ProfilingArgs;
+    use crate::config::Profiling;
+    use clap::{Args, Command, FromArgMatches};
+
+    fn parse(arguments: &[&str]) -> Result<Profiling, String> {
+        let command = ProfilingArgs::augment_args(Command::new("train"));
+        let matches = command.try_get_matches_from(["train"].iter().chain(arguments)).map_err(|it| it.to_string())?;
+        Ok(ProfilingArgs::from_arg_matches(&matches).map_err(|it| it.to_string())?.into())
+    }
+
+    #[test]
+    fn every_setting_has_an_option() {
+        let given = parse(&["--profiling.steps", "3..7", "--profiling.export", "html,stacks:x", "--profiling.dir=out"]);
+        let text = |key: &str| given.as_ref().unwrap().text(key);
+        assert_eq!(
+            ["steps", "export", "dir"].map(text),
+            ["3..7", "html,stacks:x", "out"].map(|it| Some(it.to_owned()))
+        );
+        assert_eq!(text("active"), None);
+        assert_eq!(parse(&[]), Ok(Profiling::default()));
+    }
+
+    #[test]
+    fn mistakes_are_errors_of_the_command_line() {
+        for (arguments, expected) in [
+            (&["--profiling.active", "five"][..], "expected a whole number, found \"five\""),
+            (&["--profiling.export", "crome"], "unknown format `crome`: did you mean `chrome`?"),
+            (&["--profiling.actve", "5"], "a similar argument exists: '--profiling.active'"),
+            (&["--profiling.steps", "3..7", "--profiling.wait", "1"], "cannot be used with"),
+        ] {
+            let error = parse(arguments).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

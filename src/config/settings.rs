@@ -288,10 +288,10 @@ impl Settings {
     fn default_text(&self, key: &str) -> String {
         let is_set = self.profiling.steps.is_some() || CYCLE.iter().any(|key| self.origins.contains_key(key));
         // Defaults of the schedule are those of PyTorch as soon as a part of it is set.
-        let cycle = |by_default: &str| match (&self.profiling.steps, is_set || self.control) {
-            (Some(_), _) => String::new(),
+        let cycle = |by_default: &str| match (&self.profiling.steps, is_set) {
             (None, true) => "0".to_owned(),
-            (None, false) => by_default.to_owned(),
+            (None, false) if !self.control => by_default.to_owned(),
+            _ => String::new(),
         };
         match key {
             "enabled" => self.is_enabled().to_string(),
@@ -300,9 +300,8 @@ impl Settings {
             "active" => cycle("3"),
             "repeat" => cycle("1"),
             "skip_first" => cycle("0"),
-            "skip_first_wait" | "profile_memory" | "with_stack" | "heap_lines" | "print_report" | "save_on_exit" => {
-                "false".to_owned()
-            }
+            "profile_memory" => self.activities().contains(&Activity::Memory).to_string(),
+            "skip_first_wait" | "with_stack" | "heap_lines" | "print_report" | "save_on_exit" => "false".to_owned(),
             "record_shapes" | "with_flops" => "true".to_owned(),
             "dir" => Self::DIR.to_owned(),
             "memory_limit_bytes" => ProfilerBuilder::MEMORY_LIMIT_BYTES.to_string(),

@@ -6,6 +6,7 @@ mod baseline;
 mod breakdown;
 mod calls;
 mod check;
+mod config;
 mod convert;
 mod diff;
 mod explain;
@@ -24,6 +25,7 @@ mod output;
 mod progress;
 mod ranks;
 mod report;
+mod run;
 mod runs;
 mod sort;
 mod sql;
@@ -69,12 +71,14 @@ Examples:
   kernspan flame --gpu trace.json -o gpu.svg           a flame graph of GPU time
   kernspan diff runs/monday runs/tuesday               differences between two runs
   kernspan sweep --var BATCH=16,32,64 -- ./train       which batch size is worth it
+  kernspan run --schedule steps=100..110 -- ./train    record a program with other settings
 
 Exit status:
   0  success
   1  a file could not be read or written, nothing was found, or a run is worse than its baseline
   2  usage error, such as an unknown option or an unsupported file ending
-  3  a check is inconclusive, with --fail-if-inconclusive";
+  3  a check is inconclusive, with --fail-if-inconclusive
+kernspan run has the exit status of the program";
 
 #[derive(Subcommand)]
 enum Command {
@@ -94,6 +98,8 @@ enum Command {
     Flame(flame::Args),
     Diff(diff::Args),
     Sweep(sweep::Args),
+    Run(run::Args),
+    Config(config::Args),
     Completions(Completions),
 }
 
@@ -131,6 +137,8 @@ fn main() -> ExitCode {
         Command::Flame(args) => args.run(),
         Command::Diff(args) => args.run(),
         Command::Sweep(args) => args.run(),
+        Command::Run(args) => args.run(),
+        Command::Config(args) => args.run(),
         Command::Completions(args) => args.run(),
     };
     match result {
