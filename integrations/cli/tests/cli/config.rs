@@ -89,8 +89,8 @@ fn the_exit_status_is_that_of_the_program() {
 fn a_program_that_records_nothing_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let run = run(folder.path(), "--schedule steps=100..110 --export chrome --activities cpu", &[]);
-    let problem = "kernspan: the program wrote nothing to runs: it must build its profiler with Profiler::from_env(), and \
-                   reach the first recorded step\n";
+    let problem = "kernspan: the program wrote nothing to runs: it must build its profiler with Profiler::from_env(), \
+                   and reach the first recorded step\n";
     assert_eq!((run.code, run.err.contains(problem)), (0, true), "{}", run.err);
 }
 
