@@ -23,6 +23,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 ///
 /// | setting | by default |
 /// |---|---|
+/// | [`enabled`](Self::enabled) | yes |
 /// | [`schedule`](Self::schedule) | record from the start to the end |
 /// | [`step_on`](Self::step_on) | steps end where [`Profiler::step`] is called |
 /// | [`activities`](Self::activities) | spans, kernels and copies |
@@ -38,9 +39,12 @@ use std::{fmt, path::PathBuf, time::Duration};
 /// | [`rank`](Self::rank) | the rank in the launcher's environment variables |
 /// | [`lane_capacity`](Self::lane_capacity) | [`LANE_CAPACITY`](Self::LANE_CAPACITY) records, 2 MiB a thread |
 /// | [`memory_limit_bytes`](Self::memory_limit_bytes) | [`MEMORY_LIMIT_BYTES`](Self::MEMORY_LIMIT_BYTES), 256 MiB |
+/// | [`disk_limit_bytes`](Self::disk_limit_bytes) | none |
 /// | [`live_spans`](Self::live_spans) | [`LIVE_SPANS`](Self::LIVE_SPANS), 16,384 |
 #[must_use = "call `build` to get the layer and the profiler"]
 pub struct ProfilerBuilder {
+    /// The reason why the profiler is off, if it is.
+    off: Option<String>,
     schedule: Schedule,
     step_on: Option<String>,
     exporters: Vec<NamedExporter>,
@@ -56,6 +60,7 @@ pub struct ProfilerBuilder {
     heap_lines: bool,
     lane_capacity: usize,
     memory_limit_bytes: usize,
+    disk_limit_bytes: Option<u64>,
     live_spans: usize,
     activities: Activities,
     detach: DetachPolicy,
@@ -79,6 +84,8 @@ impl ProfilerBuilder {
     pub const MEMORY_LIMIT_BYTES: usize = 256 << 20;
     /// The default of [`live_spans`](Self::live_spans).
     pub const LIVE_SPANS: usize = 1 << 14;
+    /// The minimum of [`lane_capacity`](Self::lane_capacity).
+    const LEAST_LANE_CAPACITY: usize = 64;
     /// The maximum of [`lane_capacity`](Self::lane_capacity): 2 GiB a thread.
     pub const MAX_LANE_CAPACITY: usize = 1 << 26;
     /// The maximum of [`live_spans`](Self::live_spans), which takes about 2 GiB.
@@ -95,6 +102,7 @@ impl ProfilerBuilder {
 
     fn new() -> Self {
         Self {
+            off: None,
             schedule: Schedule::always(),
             step_on: None,
             exporters: Vec::new(),
@@ -109,6 +117,7 @@ impl ProfilerBuilder {
             heap_lines: false,
             lane_capacity: Self::LANE_CAPACITY,
             memory_limit_bytes: Self::MEMORY_LIMIT_BYTES,
+            disk_limit_bytes: None,
             live_spans: Self::LIVE_SPANS,
             activities: Activities::DEFAULT.into_iter().collect(),
             detach: DetachPolicy { after: Self::DETACH_AFTER, fixed: false, most: Self::DETACH_MOST },
@@ -117,6 +126,32 @@ impl ProfilerBuilder {
             flight: None,
             metadata: Metadata::of_this_process(),
         }
+    }
+
+    /// Sets whether the profiler is on. By default, it is.
+    ///
+    /// If it is off, its layer wants no spans, no thread is started, CUDA is not initialised and nothing is written.
+    /// [`Profiler::start`] returns false, and the report has a [`Hint`](crate::report::Hint) that says so.
+    ///
+    /// ```
+    /// # use kernspan::Profiler;
+    /// let (layer, profiler) = Profiler::builder().enabled(false).build()?;
+    /// # drop(layer);
+    /// assert!(!profiler.start());
+    /// let report = profiler.finish()?;
+    /// assert_eq!(report.to_string(), "the profiler is off, and recorded nothing (enabled(false))\n");
+    /// # Ok::<(), kernspan::Error>(())
+    /// ```
+    pub fn enabled(mut self, enabled: bool) -> Self {
+        self.off = (!enabled).then(|| "enabled(false)".to_owned());
+        self
+    }
+
+    /// Turns the profiler off for this reason.
+    #[cfg(feature = "config")]
+    pub(crate) fn off_because(mut self, reason: String) -> Self {
+        self.off = Some(reason);
+        self
     }
 
     /// Sets when to record. By default, from the start to the end.
@@ -337,6 +372,17 @@ impl ProfilerBuilder {
     /// - with [`Activity::Heap`], the samples of an open window, up to 5 MB: they are reserved when it closes.
     pub fn memory_limit_bytes(mut self, bytes: usize) -> Self {
         self.memory_limit_bytes = bytes;
+        self
+    }
+
+    /// Sets how many bytes the files of all windows may take on disk. By default, there is no limit.
+    ///
+    /// When a window has been exported and its files exceed the limit, those of the oldest windows are removed, with a
+    /// warning of `tracing`; the [`Report`](crate::Report) says how many. The last window always stays. Only files that
+    /// this profiler wrote for one window are counted and removed: never the page of [`Html`](crate::Html), the events
+    /// file of [`TensorBoard`](crate::TensorBoard), or files of your own exporters.
+    pub fn disk_limit_bytes(mut self, bytes: u64) -> Self {
+        self.disk_limit_bytes = Some(bytes);
         self
     }
 

@@ -28,8 +28,7 @@ impl Clock {
         Self(quanta::Clock::new())
     }
 
-    /// Creates a clock that stands still.
-    #[cfg(test)]
+    /// Creates a clock that stands still, and need not be calibrated.
     pub(crate) fn mock() -> Self {
         Self(quanta::Clock::mock().0)
     }

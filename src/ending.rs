@@ -26,6 +26,8 @@ pub(crate) struct Ending {
     shown: Shown,
     /// The durations of steps that were not recorded, for the exporters.
     unrecorded: Arc<OnceLock<Vec<Duration>>>,
+    /// The reason why the profiler is off, if it is.
+    off: Option<String>,
     /// The function to call when everything is exported. A fork does not call it.
     at_end: AtEnd,
 }
@@ -70,12 +72,31 @@ impl Ending {
         unrecorded: Arc<OnceLock<Vec<Duration>>>,
         at_end: AtEnd,
     ) -> Self {
-        Self { session, pipeline: Mutex::new(Some(pipeline)), activities, shown, unrecorded, at_end }
+        Self { session, pipeline: Mutex::new(Some(pipeline)), activities, shown, unrecorded, at_end, off: None }
+    }
+
+    /// Creates the ending of a profiler that is off: there is nothing to end.
+    pub(crate) fn off(session: Arc<Session>, activities: Activities, because: String) -> Self {
+        let (pipeline, unrecorded) = (Mutex::default(), Arc::default());
+        Self {
+            session,
+            pipeline,
+            activities,
+            shown: Shown { report: false, progress: false },
+            unrecorded,
+            at_end: AtEnd::default(),
+            off: Some(because),
+        }
     }
 
     /// Ends the recording and waits for the exporters. What the flight recorder has kept is written if `badly`. Returns
     /// `None` if it has ended already, or in a fork.
     pub(crate) fn end(&self, badly: bool) -> Option<Outcome> {
+        if let Some(because) = &self.off {
+            let mut outcome = Outcome::default();
+            outcome.report.add_hints(vec![Hint::Off { because: because.clone() }]);
+            return Some(outcome);
+        }
         if self.session.is_forked() {
             // A fork has none of the threads, and its parent exports the recording. Dropping either would lock their
             // queues, whose locks may be held by threads that do not exist here. The same goes for this lock.
@@ -106,6 +127,9 @@ impl Ending {
 
     /// Like [`end`](Self::end), but writes each failure to standard error, after the report if requested.
     pub(crate) fn end_and_print(&self, badly: bool) {
+        if self.off.is_some() {
+            return;
+        }
         let Some(Outcome { report, failures }) = self.end(badly) else { return };
         // `eprintln!` would panic if standard error is closed, and so abort a program that is already panicking.
         let mut stderr = io::stderr().lock();

@@ -1,5 +1,7 @@
 //! The error type of the profiler.
 
+#[cfg(feature = "config")]
+use crate::config_error::ConfigError;
 use crate::{
     failure::{Failure, Grouped, write_chain},
     report::Report,
@@ -22,6 +24,9 @@ pub enum Error {
         /// The problem with its value.
         problem: String,
     },
+    /// A setting of a file, a variable or the command line is invalid.
+    #[cfg(feature = "config")]
+    Config(ConfigError),
     /// Exporters that cannot export, as their [check](crate::Exporter::check) found.
     #[non_exhaustive]
     Exporters {
@@ -52,6 +57,8 @@ impl fmt::Display for Error {
         match self {
             Self::Schedule(error) => write!(f, "invalid schedule: {error}"),
             Self::Setting { setting, problem } => write!(f, "invalid setting {setting}: {problem}"),
+            #[cfg(feature = "config")]
+            Self::Config(error) => write!(f, "{error}"),
             Self::Exporters { failures } => {
                 f.write_str("cannot export")?;
                 write!(f, "{}", Grouped(failures))
@@ -77,11 +84,20 @@ impl std::error::Error for Error {
         match self {
             Self::Thread(source) => Some(source),
             // `Display` already includes the causes of these.
+            #[cfg(feature = "config")]
+            Self::Config(_) => None,
             Self::Schedule(_)
             | Self::Setting { .. }
             | Self::Exporters { .. }
             | Self::MemorySnapshot { .. }
             | Self::Run { .. } => None,
         }
+    }
+}
+
+#[cfg(feature = "config")]
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
     }
 }

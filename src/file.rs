@@ -5,6 +5,7 @@ mod unfinished;
 use self::unfinished::UnfinishedFile;
 use crate::trace::Trace;
 use std::{
+    cell::RefCell,
     collections::BTreeSet,
     error::Error,
     fmt,
@@ -59,6 +60,18 @@ pub(crate) fn write(
     write_first_free(|attempt| folder.join(format!("{worker}.{}{ending}", end.wrapping_add(attempt))), content)
 }
 
+thread_local!(static NEW_FILES: RefCell<Option<Vec<PathBuf>>> = const { RefCell::new(None) });
+
+/// Notes the files that [`write_first_free`] creates on this thread from now on.
+pub(crate) fn note_new_files() {
+    NEW_FILES.set(Some(Vec::new()));
+}
+
+/// Returns the files noted since the last call.
+pub(crate) fn take_new_files() -> Vec<PathBuf> {
+    NEW_FILES.with_borrow_mut(|files| files.as_mut().map(std::mem::take)).unwrap_or_default()
+}
+
 /// Writes a file under the first of these names that is free, and returns its path.
 ///
 /// Where the file system supports it, the file has no name until it is complete. Elsewhere the content goes to a
@@ -69,13 +82,16 @@ pub(crate) fn write_first_free(
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<PathBuf, FileError> {
     let first = name(0);
-    if let Some(mut unfinished) = UnfinishedFile::unnamed(nearest_folder(&first)) {
+    let path = if let Some(mut unfinished) = UnfinishedFile::unnamed(nearest_folder(&first)) {
         content(unfinished.writer()).map_err(FileError::at(first))?;
-        return link_first_free(unfinished, &name);
-    }
-    let (path, mut unfinished) = claim(&name)?;
-    let written = content(unfinished.writer()).and_then(|()| unfinished.rename(&path));
-    written.map_err(FileError::at(&path))?;
+        link_first_free(unfinished, &name)?
+    } else {
+        let (path, mut unfinished) = claim(&name)?;
+        let written = content(unfinished.writer()).and_then(|()| unfinished.rename(&path));
+        written.map_err(FileError::at(&path))?;
+        path
+    };
+    NEW_FILES.with_borrow_mut(|files| files.iter_mut().for_each(|files| files.push(path.clone())));
     Ok(path)
 }
 

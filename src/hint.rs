@@ -10,6 +10,11 @@ use std::fmt;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum Hint {
+    /// Nothing was recorded: the profiler is [off](crate::ProfilerBuilder::enabled).
+    Off {
+        /// The reason: a setting, or that there is none.
+        because: String,
+    },
     /// No spans were recorded: the layer was never in a subscriber that the program uses.
     NotInstalled,
     /// No spans were recorded: the schedule is [manual](crate::Schedule::manual), and
@@ -109,6 +114,7 @@ impl DisabledSpans {
 impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Off { because } => write!(f, "the profiler is off, and recorded nothing ({because})"),
             Self::NotInstalled => f.write_str(
                 "the profiler's layer was never in use: add it to the program's subscriber, as in \
                  tracing_subscriber::registry().with(layer).init()",

@@ -102,6 +102,8 @@
 //!
 //! # Features
 //!
+//! - `clap`: overrides such as `--profiling.active 2` for programs that use clap; includes `config`.
+//! - `config`: settings from files and environment variables ([`Profiler`]`::from_env`).
 //! - `cuda` (default): records NVIDIA GPUs, on Linux. Building it does not require CUDA.
 //! - `gzip` (default): compressed Chrome traces.
 //! - `control`: a running program can be asked for its state and for windows by other processes of the same user, on
@@ -125,9 +127,14 @@ mod budget;
 mod builder;
 mod clock;
 mod collector;
+#[cfg(feature = "config")]
+pub mod config;
+#[cfg(feature = "config")]
+mod config_error;
 pub mod control;
 mod correlate;
 mod delivery;
+mod disk_limit;
 mod ending;
 mod error;
 #[cfg(all(feature = "signals", unix))]

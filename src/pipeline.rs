@@ -5,6 +5,7 @@ use crate::{
     budget::Budget,
     collector::Collector,
     correlate::correlate,
+    disk_limit::DiskLimit,
     export::{Chrome, Exporter, Html, Perfetto, Run},
     failure::{Failure, Failures, panic_message},
     file::FileError,
@@ -111,6 +112,8 @@ pub(crate) struct Exports {
     pub(crate) history: Arc<OnceLock<FollowedMemory>>,
     /// The last window that the flight recorder has closed.
     pub(crate) recent: Option<Recording>,
+    /// The limit on the files of windows, if there is one.
+    pub(crate) disk_limit: Option<DiskLimit>,
 }
 
 impl Exports {
@@ -199,6 +202,9 @@ impl Exports {
         if let Some(memory) = &self.memory {
             trace.counters.extend(memory.history.counters(trace.start(), trace.end()));
         }
+        if let Some(limit) = &mut self.disk_limit {
+            limit.begin_window();
+        }
         let window = Analysis::of(&trace);
         outcome.report.add(&window);
         if let unfinished @ 1.. = trace.losses().gpu_unfinished {
@@ -207,7 +213,10 @@ impl Exports {
         #[cfg(all(feature = "cuda", target_os = "linux"))]
         if let (Some(folder), Some((raw, pools))) = (&self.raw_folder, raw) {
             match crate::replay::write(folder, &trace, &raw, &pools) {
-                Ok(file) => outcome.report.add_files(vec![file]),
+                Ok(file) => {
+                    self.disk_limit.iter_mut().for_each(|limit| limit.add(std::slice::from_ref(&file)));
+                    outcome.report.add_files(vec![file]);
+                }
                 Err(error) => outcome.failures.add(Failure::new("raw_to_dir", Some(trace.window()), error.into())),
             }
         }
@@ -215,7 +224,10 @@ impl Exports {
         let exporters = of_request.unwrap_or(&mut self.exporters);
         for exporter in exporters.iter_mut().chain(&mut self.observer) {
             match exporter.export(&window) {
-                Ok(files) => recorded.files.extend(files),
+                Ok(files) => {
+                    self.disk_limit.iter_mut().for_each(|limit| limit.add(&files));
+                    recorded.files.extend(files);
+                }
                 Err(failure) => {
                     recorded.failures.push(failure.to_string());
                     outcome.failures.add(failure);
@@ -223,6 +235,10 @@ impl Exports {
             }
         }
         outcome.report.add_files(recorded.files.clone());
+        if let Some((files, removed)) = self.disk_limit.as_mut().and_then(DiskLimit::end_window) {
+            tracing::warn!("kernspan: {removed}");
+            outcome.report.remove_files(&files, removed);
+        }
         if for_answer {
             recorded.findings = window.findings().to_vec();
         }

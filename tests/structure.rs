@@ -15,6 +15,7 @@ const FLOORS: &[&[&str]] = &[
         "activity",
         "budget",
         "clock",
+        "config_error",
         "delivery",
         "failure",
         "file",
@@ -24,7 +25,7 @@ const FLOORS: &[&[&str]] = &[
         "thread",
         "units",
     ],
-    &["heap"],
+    &["disk_limit", "heap"],
     &["analysis", "progress", "step_sample"],
     &["request"],
     &["recording", "flight"],
@@ -37,6 +38,7 @@ const FLOORS: &[&[&str]] = &[
     &["exit"],
     &["profiler"],
     &["builder"],
+    &["config"],
 ];
 
 /// Uses that the floors would allow and the design does not: exporters and reports see traces only.

@@ -4,6 +4,7 @@ use crate::{
     analysis::FollowedMemory,
     budget::Budget,
     collector::{Collector, Command},
+    disk_limit::DiskLimit,
     error::Error,
     failure::Failures,
     gpu::{self, GpuSettings, GpuSource, Ledger, Started},
@@ -43,6 +44,8 @@ pub(super) struct BackgroundParts {
     /// Failures so far.
     pub(super) failures: Failures,
     pub(super) raw_folder: Option<PathBuf>,
+    /// The limit on the files of windows, if there is one.
+    pub(super) disk_limit: Option<DiskLimit>,
 }
 
 /// The threads, and the session's ways to them.
@@ -114,6 +117,7 @@ impl Background {
             memory,
             history: parts.memory,
             recent: None,
+            disk_limit: parts.disk_limit,
         };
         let steps = (!step_exporters.is_empty()).then(|| StepThread::start(host, step_exporters, history));
         let (summaries, steps) = steps.transpose().map_err(Error::Thread)?.unzip();

@@ -10,6 +10,7 @@ use crate::{
     activity::Activity,
     budget::Budget,
     clock::Clock,
+    disk_limit::DiskLimit,
     ending::{AtEnd, Ending, Shown},
     error::Error,
     export::{Run, RunId},
@@ -19,11 +20,14 @@ use crate::{
     gpu::GpuSettings,
     heap::Counting,
     host::{Host, ProfilerLayer, StepOn},
-    memory::MemorySnapshots,
+    memory::{MemorySnapshots, RunMemory},
     pipeline::NamedExporter,
     profiler::Profiler,
+    recording::Kept,
+    schedule::Schedule,
     session::{Session, SessionParts, write_on_panic},
     steps::NamedSteps,
+    trace::Gpu,
 };
 #[cfg(all(feature = "control", unix))]
 use crate::{
@@ -32,7 +36,10 @@ use crate::{
 };
 #[cfg(all(feature = "control", unix))]
 use signal_hook::consts::SIGUSR2;
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{
+    ops::RangeInclusive,
+    sync::{Arc, mpsc},
+};
 
 impl ProfilerBuilder {
     /// Builds the layer and the profiler, and starts the background threads. Add the layer to the subscriber, and keep
@@ -47,6 +54,10 @@ impl ProfilerBuilder {
     /// If a setting is invalid, an exporter [cannot export](crate::Exporter::check), the folder of `raw_to_dir` cannot
     /// be written, or a thread cannot be started.
     pub fn build(mut self) -> Result<(ProfilerLayer, Profiler), Error> {
+        if let Some(because) = self.off.take() {
+            self.schedule.check().map_err(Error::Schedule)?;
+            return Ok(self.build_off(because));
+        }
         self.check()?;
         if self.snapshots.is_some() {
             self.activities = self.activities.iter().chain([Activity::Memory]).collect();
@@ -85,6 +96,7 @@ impl ProfilerBuilder {
                 snapshots: self.snapshots,
                 failures,
                 raw_folder,
+                disk_limit: self.disk_limit_bytes.map(DiskLimit::new),
             })?;
         let session = Arc::new(Session::start(SessionParts {
             host: Arc::clone(&host),
@@ -140,6 +152,37 @@ impl ProfilerBuilder {
         Ok((layer, profiler))
     }
 
+    /// Builds a layer and a profiler that do nothing, as if it had finished.
+    fn build_off(self, because: String) -> (ProfilerLayer, Profiler) {
+        let host = Arc::new(Host::new(Clock::mock(), Self::LEAST_LANE_CAPACITY, 0, false));
+        let (commands, _) = mpsc::channel();
+        let session = Arc::new(Session::start(SessionParts {
+            host: Arc::clone(&host),
+            gpu: None,
+            without_gpu: Gpu::NotAsked,
+            schedule: Schedule::manual(),
+            step_on: None,
+            commands,
+            summaries: None,
+            budget: Arc::new(Budget::new(0)),
+            heap: None,
+            exported: Arc::default(),
+            flight: None,
+        }));
+        session.end(Kept::InMemory);
+        session.turn_off();
+        let ending = Arc::new(Ending::off(Arc::clone(&session), self.activities, because));
+        let profiler = Profiler::new(
+            session,
+            ending,
+            self.activities,
+            RunMemory { gpu: None, ledger: None, history: None },
+            #[cfg(all(feature = "signals", unix))]
+            None,
+        );
+        (ProfilerLayer::new(host, false, None, false), profiler)
+    }
+
     /// Checks the settings, and that exporters can export.
     fn check(&mut self) -> Result<(), Error> {
         self.schedule.check().map_err(Error::Schedule)?;
@@ -152,8 +195,9 @@ impl ProfilerBuilder {
             };
             Err(Error::Setting { setting, problem })
         };
-        check("lane_capacity", self.lane_capacity, 64..=Self::MAX_LANE_CAPACITY)?;
+        check("lane_capacity", self.lane_capacity, Self::LEAST_LANE_CAPACITY..=Self::MAX_LANE_CAPACITY)?;
         check("memory_limit_bytes", self.memory_limit_bytes, 1 << 20..=usize::MAX)?;
+        check("disk_limit_bytes", self.disk_limit_bytes.map_or(1, |bytes| bytes.min(1) as usize), 1..=1)?;
         check("live_spans", self.live_spans, 0..=Self::MAX_LIVE_SPANS)?;
         let snapshots = self.snapshots.as_ref().map_or(Ok(()), MemorySnapshots::check);
         snapshots.map_err(|problem| Error::Setting { setting: "memory_snapshots", problem })?;

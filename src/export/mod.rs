@@ -75,6 +75,8 @@ mod work_text;
 #[cfg(feature = "read")]
 pub(crate) use self::chrome::RESERVED;
 pub(crate) use self::exporter::OnTrace;
+#[cfg(feature = "config")]
+pub(crate) use self::time_text::Utc;
 pub use self::{
     chrome::{Chrome, Flavor},
     collected::Collected,

@@ -36,7 +36,7 @@ impl RunId {
         Self::read(|name| std::env::var(name).ok())
     }
 
-    pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+    pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         // A plain torchrun calls each of its runs `none`.
         let value =
             |name: &&str| variable(name).map(|id| id.trim().to_owned()).filter(|id| !id.is_empty() && id != "none");

@@ -94,13 +94,13 @@ const PAIRS: [[u8; 2]; 100] = {
 
 /// A date and a time of day in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Utc {
-    pub(super) year: u64,
-    pub(super) month: u64,
-    pub(super) day: u64,
-    pub(super) hour: u64,
-    pub(super) minute: u64,
-    pub(super) second: u64,
+pub(crate) struct Utc {
+    pub(crate) year: u64,
+    pub(crate) month: u64,
+    pub(crate) day: u64,
+    pub(crate) hour: u64,
+    pub(crate) minute: u64,
+    pub(crate) second: u64,
 }
 
 impl From<Timestamp> for Utc {

@@ -87,8 +87,11 @@ pub use self::{
 };
 #[cfg(feature = "read")]
 pub use self::{key_averages::key_averages, key_rows::KeyAverage};
-pub use crate::hint::{DisabledSpan, DisabledSpans, Hint};
 #[doc(no_inline)]
 pub use crate::units;
+pub use crate::{
+    disk_limit::RemovedFiles,
+    hint::{DisabledSpan, DisabledSpans, Hint},
+};
 
 pub(crate) use self::{averages::PathRows, report::incomplete};

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     analysis::{Analysis, Finding, FollowedMemory, TypicalStep},
     delivery::Delivery,
+    disk_limit::RemovedFiles,
     hint::Hint,
     thread::mute_this_thread,
     trace::{Attributions, Device, DeviceId, Gpu, Level, Losses, Trace},
@@ -64,6 +65,7 @@ pub struct Report {
     /// The number of files that are not in `files`.
     more_files: u64,
     deliveries: Vec<Delivery>,
+    removed: Option<RemovedFiles>,
 }
 
 impl Report {

@@ -19,6 +19,8 @@ pub(crate) enum Fault {
     Worse,
     /// It is unclear whether a run is worse than its baseline, which has been reported.
     Inconclusive,
+    /// A program that was run has ended with this exit status.
+    Status(u8),
     /// Standard output could not be written.
     Output(io::Error),
 }
@@ -33,6 +35,7 @@ impl Fault {
             }
             Self::Failed(message) => say(message),
             Self::Inconclusive => return ExitCode::from(3),
+            Self::Status(code) => return ExitCode::from(*code),
             Self::Incomplete | Self::Worse => {}
             // The reader closed the pipe, as `head` does.
             Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,

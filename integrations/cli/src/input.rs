@@ -273,7 +273,8 @@ pub(crate) fn why_nothing_in(folder: &Path) -> String {
     }
 }
 
-fn is_trace(path: &Path) -> bool {
+/// Returns whether a file is a trace, by its name.
+pub(crate) fn is_trace(path: &Path) -> bool {
     path.to_str().is_some_and(|name| ENDINGS.iter().any(|ending| name.ends_with(ending)))
 }
 

@@ -6,6 +6,7 @@ mod baseline;
 mod breakdown;
 mod calls;
 mod check;
+mod config;
 mod convert;
 mod diff;
 mod explain;
@@ -26,6 +27,7 @@ mod output;
 mod progress;
 mod ranks;
 mod report;
+mod run;
 mod runs;
 mod sort;
 mod sql;
@@ -71,6 +73,7 @@ Examples:
   kernspan flame --gpu trace.json -o gpu.svg           a flame graph of GPU time
   kernspan diff runs/monday runs/tuesday               differences between two runs
   kernspan sweep --var BATCH=16,32,64 -- ./train       which batch size is worth it
+  kernspan run --schedule steps=100..110 -- ./train    record a program with other settings
   kernspan ps                                          running programs that can be asked
   kernspan record --pid 4711 --steps 10                a window of a running program
 
@@ -78,7 +81,8 @@ Exit status:
   0  success
   1  a file could not be read or written, nothing was found, or a run is worse than its baseline
   2  usage error, such as an unknown option or an unsupported file ending
-  3  a check is inconclusive, with --fail-if-inconclusive";
+  3  a check is inconclusive, with --fail-if-inconclusive
+kernspan run has the exit status of the program";
 
 #[derive(Subcommand)]
 enum Command {
@@ -98,6 +102,8 @@ enum Command {
     Flame(flame::Args),
     Diff(diff::Args),
     Sweep(sweep::Args),
+    Run(run::Args),
+    Config(config::Args),
     #[cfg(unix)]
     Ps(live::PsArgs),
     #[cfg(unix)]
@@ -145,6 +151,8 @@ fn main() -> ExitCode {
         Command::Flame(args) => args.run(),
         Command::Diff(args) => args.run(),
         Command::Sweep(args) => args.run(),
+        Command::Run(args) => args.run(),
+        Command::Config(args) => args.run(),
         #[cfg(unix)]
         Command::Ps(args) => args.run(),
         #[cfg(unix)]

@@ -1,8 +1,12 @@
-//! The printed report: the tables, and the lines after them. With `serde`, the serialized one.
+//! The printed report: the tables, the lines after them, and the files. With `serde`, the serialized one.
 
 use super::Report;
-use crate::report::{step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles};
-use std::fmt;
+use crate::{
+    disk_limit::RemovedFiles,
+    hint::Hint,
+    report::{step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles},
+};
+use std::{collections::BTreeSet, fmt, path::PathBuf};
 
 impl Report {
     /// Writes how long a step takes, what recording cost, and which steps were slow.
@@ -76,6 +80,20 @@ impl Report {
     }
 }
 
+impl Report {
+    /// Returns how many files of old windows were removed, if the files of all windows exceeded
+    /// [`disk_limit_bytes`](crate::ProfilerBuilder::disk_limit_bytes).
+    pub fn removed_files(&self) -> Option<RemovedFiles> {
+        self.removed
+    }
+
+    /// Notes that files of old windows were removed.
+    pub(crate) fn remove_files(&mut self, files: &BTreeSet<PathBuf>, removed: RemovedFiles) {
+        self.files.retain(|file| !files.contains(file));
+        self.removed = Some(removed);
+    }
+}
+
 /// A [`Report`] to be printed in a certain width. Made by [`Report::width`] and [`Report::fit_terminal`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a report does nothing unless it is printed"]
@@ -105,6 +123,10 @@ impl fmt::Display for Summary<'_> {
 impl fmt::Display for ReportView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { report, width } = *self;
+        // Tables of a profiler that was off would only be in the way.
+        if let Some(off) = report.hints.iter().find(|hint| matches!(hint, Hint::Off { .. })) {
+            return write!(f, "{}", wrap(&format!("{off}\n"), width));
+        }
         if let Some(warning) = report.completeness().warning() {
             writeln!(f, "{}", wrap(&format!("WARNING: {warning}\n"), width))?;
         }
@@ -120,9 +142,10 @@ impl fmt::Display for ReportView<'_> {
         }
         write!(f, "{}{}", self.summary(), WrittenFiles(&report.files))?;
         match report.more_files {
-            0 => Ok(()),
-            more => writeln!(f, "wrote {more} more"),
+            0 => {}
+            more => writeln!(f, "wrote {more} more")?,
         }
+        report.removed.map_or(Ok(()), |removed| write!(f, "{}", wrap(&format!("{removed}\n"), width)))
     }
 }
 
@@ -151,7 +174,7 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 26)?;
+        let mut report = serializer.serialize_struct("Report", 26 + usize::from(self.removed.is_some()))?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
@@ -178,6 +201,9 @@ impl serde::Serialize for Report {
         report.serialize_field("hints", &self.hints)?;
         report.serialize_field("files", &self.files)?;
         report.serialize_field("deliveries", &self.deliveries)?;
+        if let Some(removed) = &self.removed {
+            report.serialize_field("removed_files", removed)?;
+        }
         report.end()
     }
 }

@@ -2,6 +2,7 @@
 
 mod advise;
 mod check;
+mod config;
 mod convert;
 mod diff;
 mod files;
