@@ -27,6 +27,10 @@ pub struct Plan {
     pub detach_after: Option<Duration>,
     /// Whether windows are requested by another thread, each when the one before it is written.
     pub requests: bool,
+    /// Whether they are requested through the program's socket.
+    pub socket: bool,
+    /// Whether steps are also measured while a client watches the run.
+    pub watched: bool,
     /// Whether the flight recorder keeps `wait` steps between windows that are requested, and whether it has the GPU's.
     pub flight: Option<bool>,
     /// Whether threads may be suspended for so long that some of their records are late.
@@ -51,6 +55,8 @@ impl Plan {
             activities: vec![Activity::Host, Activity::Kernels, Activity::Copies],
             detach_after: None,
             requests: false,
+            socket: false,
+            watched: false,
             flight: None,
             busy: false,
         };
@@ -67,6 +73,8 @@ impl Plan {
                 "threads" => plan.threads = number()?,
                 "detach_ms" => plan.detach_after = Some(Duration::from_millis(number()?)),
                 "requests" => plan.requests = true,
+                "socket" => plan.socket = true,
+                "watched" => plan.watched = true,
                 "flight" => plan.flight = Some(value == "gpu"),
                 "busy" => plan.busy = true,
                 "memory" => plan.activities.push(Activity::Memory),

@@ -9,10 +9,13 @@ use crate::{
 use kernspan::{
     FlightRecorder, Profiler, Schedule,
     analysis::Analysis,
-    control::{Control, Progress, RecordRequest},
+    control::{
+        Client, Control, Listen, Progress, RecordRequest,
+        protocol::{Record, RecordProgress, RecordState, WATCH_EVERY_MIN},
+    },
 };
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
     time::{Duration, Instant},
 };
 use tracing_subscriber::prelude::*;
@@ -41,7 +44,7 @@ pub(crate) fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T) ->
         seen.work += trace.work().len();
         seen.wrong.extend(wrong.map(|what| format!("window {}: {what}; {}", trace.window(), trace.losses())));
     };
-    let mut builder = Profiler::builder().schedule(Schedule::manual()).on_trace(check);
+    let mut builder = Profiler::builder().schedule(Schedule::manual()).on_trace(check).listen(Listen::default());
     if let Some(gpu) = plan.flight {
         builder = builder.flight_recorder(FlightRecorder::steps(plan.wait).gpu(gpu));
     }
@@ -59,10 +62,13 @@ pub(crate) fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T) ->
         profiler.step();
         start.elapsed()
     };
-    let mut steps: Vec<_> = (0..plan.before).map(|_| train(&mut training)).collect();
-    steps.sort_unstable();
-    let (control, windows) = (profiler.control(), plan.windows);
-    let asking = std::thread::spawn(move || (0..windows).map(|_| ask(&control, active)).collect::<Result<Vec<_>, _>>());
+    let step = median((0..plan.before).map(|_| train(&mut training)).collect());
+    let watched = plan.watched.then(|| watched(plan.before, || train(&mut training))).transpose()?;
+    let (control, windows, by_socket) = (profiler.control(), plan.windows, plan.socket);
+    let asking = std::thread::spawn(move || {
+        let ask = || if by_socket { ask_by_socket(active) } else { ask(&control, active) };
+        (0..windows).map(|_| ask()).collect::<Result<Vec<_>, _>>()
+    });
     while !asking.is_finished() {
         train(&mut training);
     }
@@ -75,7 +81,6 @@ pub(crate) fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T) ->
 
     let report = profiler.finish().map_err(|error| error.to_string())?;
     let checked = std::mem::take(&mut *checked.lock().expect("no panic"));
-    let step = steps[steps.len() / 2];
     let millis = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
     let mut opened: Vec<_> = answered.iter().skip(1).map(|request| request.opened).collect();
     opened.sort_unstable();
@@ -96,12 +101,56 @@ pub(crate) fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T) ->
         millis(written),
         report.losses(),
     );
+    if let Some((alone, watched)) = watched {
+        println!("{name}: a step takes {} unwatched, {} watched (medians, in turns)", millis(alone), millis(watched));
+    }
     let mut wrong = checked.wrong;
     if checked.windows != plan.windows || unattributed > 0 || report.losses().total() > 0 {
         wrong.push(format!("{} windows, {unattributed} unattributed; {}", checked.windows, report.losses()));
     }
     wrong.iter().take(5).for_each(|what| println!("  WRONG {what}"));
     if wrong.is_empty() { Ok(()) } else { Err(format!("{} of {} windows are wrong", wrong.len(), plan.windows)) }
+}
+
+/// Trains in turns unwatched and watched by a client, five times each. Returns the medians of both.
+fn watched(steps: u64, mut train: impl FnMut() -> Duration) -> Result<(Duration, Duration), String> {
+    let [mut alone, mut watched] = [const { Vec::new() }; 2];
+    for _ in 0..5 {
+        alone.extend((0..steps).map(|_| train()));
+        let client = Client::of_process(std::process::id()).map_err(|error| error.to_string())?;
+        let states = client.watch(WATCH_EVERY_MIN).map_err(|error| error.to_string())?;
+        let (over, is_over) = mpsc::channel::<()>();
+        let watching = std::thread::spawn(move || {
+            states.take_while(|_| is_over.try_recv() != Err(mpsc::TryRecvError::Disconnected)).count()
+        });
+        watched.extend((0..steps).map(|_| train()));
+        drop(over);
+        while !watching.is_finished() {
+            train();
+        }
+        watching.join().map_err(|_| "the watching thread panicked")?;
+    }
+    Ok((median(alone), median(watched)))
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// Asks for a window through the program's own socket, as another process would.
+fn ask_by_socket(steps: u64) -> Result<Answered, String> {
+    let asked = Instant::now();
+    let mut opened = None;
+    let mut client = Client::of_process(std::process::id()).map_err(|error| error.to_string())?;
+    let note = |progress: RecordProgress| {
+        if progress.state != RecordState::Waiting {
+            opened.get_or_insert_with(|| asked.elapsed());
+        }
+    };
+    let recorded = client.record(&Record::steps(steps), note).map_err(|error| error.to_string())?;
+    let written = asked.elapsed();
+    Ok(Answered { opened: opened.unwrap_or(written), written, unattributed: recorded.unattributed })
 }
 
 /// Asks for a window, and waits until it is written.
