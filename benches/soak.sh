@@ -17,6 +17,8 @@
 #   soak    all plans
 #   busy    ROUNDS times four runs, with four times as many threads as processors, so that threads are suspended
 #           anywhere
+#   requests  ROUNDS times windows on request, in the process and through its socket, with and without the flight
+#           recorder and detaching; prints a sentence for each run instead of a row
 # JOBS is the number of processes that run at once in `sixty` and `soak`.
 set -uo pipefail
 cuda=${1:?usage: benches/soak.sh GPU-BENCH/soak [CANDLE-BENCH/soak [BURN-BENCH/soak]]} candle=${2:-} burn=${3:-}
@@ -57,6 +59,16 @@ if [[ $parts == *busy* ]]; then
             echo "$cuda busy before=30 after=20 threads=4 windows=40 $plan"
         done
     done | xargs -P "$(nproc)" -I{} bash -c 'run {}'
+fi
+
+if [[ $parts == *requests* ]]; then
+    for _ in $(seq "${ROUNDS:-10}"); do
+        for program in $cuda $candle $burn; do
+            for plan in '' flight 'flight=gpu wait=50' detach_ms=1 socket 'socket watched'; do
+                run "$program" requests windows=20 $plan
+            done
+        done
+    done
 fi
 
 {
