@@ -140,7 +140,7 @@ fn ranks_have_folders_of_their_own() {
 fn a_profiler_that_is_off_leaves_no_trace() {
     let off = "the profiler is off, and recorded nothing";
     for (variables, because) in [
-        (&[][..], "no setting asks for it: set KERNSPAN=on, or see docs/configuration.md"),
+        (&[][..], "no setting asks for it: set KERNSPAN=on"),
         (&[("KERNSPAN", "off"), ("KERNSPAN_SCHEDULE", "active=3")][..], "KERNSPAN=off"),
     ] {
         let folder = tempfile::tempdir().unwrap();

@@ -190,7 +190,7 @@ impl Settings {
     /// The reason why the profiler is off.
     fn why_off(&self) -> String {
         match (self.profiling.enabled, self.origin("enabled")) {
-            (None, _) => "no setting asks for it: set KERNSPAN=on, or see docs/configuration.md".to_owned(),
+            (None, _) => "no setting asks for it: set KERNSPAN=on".to_owned(),
             (Some(_), Origin::Variable { name }) => format!("{name}=off"),
             (Some(_), origin) => format!("`enabled` is false, {origin}"),
         }
