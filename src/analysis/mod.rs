@@ -66,8 +66,8 @@ mod rank_comparison;
 mod rank_profile;
 mod rank_simulation;
 mod rank_waits;
-mod ranks;
 mod simulation;
+mod slow_rank;
 mod sorted;
 mod span_calls;
 mod span_costs;
@@ -96,7 +96,6 @@ pub use self::{
     pipeline::{PipelineCulprit, PipelineKind, PipelineOperation, PipelineWhatIf},
     rank_comparison::RankComparison,
     rank_profile::{RankProfile, gpu_waits},
-    rank_simulation::{RankTimeline, time_without_lateness},
     rank_waits::{LateCause, LateRank, RankWait, RankWaits},
     span_costs::{Roofline, SpanCost},
     step_breakdown::StepBreakdown,
@@ -110,7 +109,7 @@ pub(crate) use self::{
     kinds::{CallKind, WorkKind},
     memory_series::FollowedMemory,
     quantile::{at_rank, quantile, rank},
-    ranks::{RankTimes, SLOW as SLOW_RANK, slow_rank},
+    slow_rank::slow_ranks,
     sorted::SortedMap,
     span_calls::SpanCalls,
     span_costs::{CostNode, cost_nodes},

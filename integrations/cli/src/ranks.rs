@@ -12,7 +12,7 @@ use crate::{
     output::{Format, Section, Style},
 };
 use kernspan::{
-    analysis::{Analysis, ClockOffset, CollectiveGroup, LateWhen, RankProfile, RankWait, RankWaits},
+    analysis::{Analysis, ClockOffset, CollectiveGroup, RankProfile, RankWait, RankWaits},
     report::{Table, units},
 };
 use kernspan_parquet::{TableFolder, compare_ranks};
@@ -137,17 +137,7 @@ impl Args {
 
 /// Returns a sentence for each late rank and host.
 fn said(waits: &RankWaits, facts: &Facts) -> Vec<String> {
-    let late = waits.late().iter().map(|late| {
-        let Some(facts) = facts.of_late(late.rank) else { return late.to_string() };
-        let mut text = late.to_string();
-        if !matches!(facts.when, LateWhen::Always | LateWhen::Sometimes) {
-            text += &format!(". It is late {}", facts.when);
-        }
-        if let Some(saved) = facts.saves_up_to.filter(|saved| !saved.is_zero()) {
-            text += &format!(". Fixing it saves up to {} of a step", units::time(saved));
-        }
-        text
-    });
+    let late = waits.late().iter().map(ToString::to_string);
     let said: Vec<_> = late.chain(facts.late_hosts.iter().map(ToString::to_string)).collect();
     match said.is_empty() {
         true => vec!["no rank is late: none keeps all others waiting for 5 % of a step".to_owned()],
@@ -182,7 +172,6 @@ fn section(waits: &RankWaits, facts: &Facts, said: &[String]) -> Section {
         rows: waits.ranks().iter().map(json).collect(),
         members: vec![
             ("late", waits.late().iter().map(json).collect()),
-            ("late_facts", facts.late.iter().map(json).collect()),
             ("late_hosts", facts.late_hosts.iter().map(json).collect()),
             ("warnings", waits.warnings().iter().chain(&facts.warnings).map(json).collect()),
         ],
@@ -205,7 +194,7 @@ fn collectives(facts: &Facts) -> Option<Section> {
         units::column_time(time.div_f64(steps.max(1) as f64))
     }
     fn rate(rate: Option<f64>) -> String {
-        rate.map_or_else(String::new, |rate| format!("{}B/s", units::rate(rate)))
+        rate.map_or_else(String::new, units::bandwidth)
     }
     table.text("Group", rows, |it| Some(it.group.clone()).filter(|group| !group.is_empty())).droppable(1);
     table.text("Operation", rows, |it| Some(it.operation.to_string()));

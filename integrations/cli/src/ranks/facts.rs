@@ -1,10 +1,10 @@
-//! What the collectives of several ranks say: clocks, bandwidths, when ranks are late and what that costs.
+//! What the collectives of several ranks say: clocks, bandwidths, exposed communication and late hosts.
 
 use kernspan::{
     Trace,
     analysis::{
-        ClockOffset, ClockOffsets, CollectiveCall, CollectiveGroup, LateHost, LateWhen, RankTimeline, RankWaits,
-        collective_calls, collective_groups, late_hosts, time_without_lateness,
+        ClockOffset, ClockOffsets, CollectiveCall, CollectiveGroup, LateHost, RankWaits, collective_calls,
+        collective_groups, late_hosts,
     },
     trace::{Span, Timestamp},
 };
@@ -20,22 +20,12 @@ pub(super) struct Facts {
     pub(super) clocks: Vec<ClockOffset>,
     pub(super) groups: Vec<CollectiveGroup>,
     pub(super) spans: Vec<SpanCommunication>,
-    pub(super) late: Vec<LateFacts>,
     pub(super) late_hosts: Vec<LateHost>,
     pub(super) warnings: Vec<String>,
     /// The time in collectives that no kernel hides, in a step of each rank.
     pub(super) exposed: BTreeMap<u32, Duration>,
     /// The time that a rank waits for others, by rank and step.
     pub(super) waits: BTreeMap<u32, BTreeMap<u64, Duration>>,
-}
-
-/// What is known of a late rank, in the order of [`RankWaits::late`].
-#[derive(serde::Serialize)]
-pub(super) struct LateFacts {
-    pub(super) rank: u32,
-    pub(super) when: LateWhen,
-    /// The most time of a step that fixing it saves.
-    pub(super) saves_up_to: Option<Duration>,
 }
 
 /// The collectives of a span in a step, over all ranks on average.
@@ -66,11 +56,6 @@ impl Facts {
         let middle = ranks.values().next().and_then(|it| it.calls.get(it.calls.len() / 2)).map(|call| call.start);
         let clocks = ClockOffsets::of(calls());
         let step = waits.ranks().iter().map(|rank| rank.step).max().unwrap_or_default();
-        let late = waits.late().iter().map(|late| {
-            let all: Vec<u64> = ranks.get(&late.rank).map(|it| it.steps.keys().copied().collect()).unwrap_or_default();
-            let saves_up_to = saving(&ranks, late.rank);
-            LateFacts { rank: late.rank, when: LateWhen::of(&late.steps.0, &all), saves_up_to }
-        });
         let exposed = |it: &OneRank| {
             let steps = u32::try_from(it.steps.len()).unwrap_or(u32::MAX).max(1);
             it.calls.iter().map(|call| call.exposed).sum::<Duration>() / steps
@@ -79,17 +64,11 @@ impl Facts {
             clocks: clocks.offsets(middle.unwrap_or_default()),
             groups: collective_groups(ranks.values().map(|it| it.calls.as_slice())),
             spans: communication(&ranks),
-            late: late.collect(),
             late_hosts: late_hosts(&calls().collect::<Vec<_>>(), step),
             warnings: clocks.warnings(middle.unwrap_or_default()),
             exposed: ranks.iter().map(|(rank, it)| (*rank, exposed(it))).collect(),
             waits: waits_by_step(&ranks),
         }
-    }
-
-    /// Returns what to say of a late rank, after when it is late and what that costs.
-    pub(super) fn of_late(&self, rank: u32) -> Option<&LateFacts> {
-        self.late.iter().find(|late| late.rank == rank)
     }
 }
 
@@ -131,27 +110,6 @@ fn communication(ranks: &BTreeMap<u32, OneRank>) -> Vec<SpanCommunication> {
     let mut spans: Vec<_> = sums.into_iter().map(span).collect();
     spans.sort_by_key(|span| Reverse(span.exposed));
     spans
-}
-
-/// Returns the most time of a step that fixing a rank saves: the mean of the steps that all ranks have.
-fn saving(ranks: &BTreeMap<u32, OneRank>, late: u32) -> Option<Duration> {
-    let common = |step: &u64| ranks.values().all(|it| it.steps.contains_key(step));
-    let steps: Vec<u64> = ranks.values().next()?.steps.keys().copied().filter(common).collect();
-    let (mut saved, mut count) = (Duration::ZERO, 0);
-    // Steps that follow each other are run together: what is late at the end of one is waited for in the next.
-    for run in steps.chunk_by(|step, next| step + 1 == *next) {
-        let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-        let timeline = |(rank, it): (&u32, &OneRank)| {
-            let range = (it.steps.get(first)?.0, it.steps.get(last)?.1);
-            let calls: Vec<_> = it.calls.iter().filter(|call| (*first..=*last).contains(&call.step)).collect();
-            Some(RankTimeline::new(*rank, range, &calls))
-        };
-        let timelines: Vec<_> = ranks.iter().filter_map(timeline).collect();
-        let Some((now, without)) = time_without_lateness(&timelines, late) else { continue };
-        saved += now.saturating_sub(without);
-        count += u32::try_from(run.len()).unwrap_or(u32::MAX);
-    }
-    (count > 0).then(|| saved / count)
 }
 
 /// Returns how long each rank waits for others in each step.

@@ -19,7 +19,7 @@ pub(super) fn page(waits: &RankWaits, facts: &Facts, said: &[String]) -> Page {
     let items: Vec<_> = said.iter().map(|line| (label, line.as_str())).collect();
     let warnings = waits.warnings().iter().chain(&facts.warnings).map(|line| format!("Warning: {line}."));
     page.push("answer", "Who is late", "facts", json!({"items": items, "notes": warnings.collect::<Vec<_>>()}));
-    late(&mut page, waits, facts);
+    late(&mut page, waits);
     let left_out = waits.ranks().len().saturating_sub(SHOWN);
     let mut note = "What a step of each rank consists of, on average.".to_owned();
     if left_out > 0 {
@@ -40,7 +40,7 @@ fn nanos(time: Duration) -> Value {
     json!(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-fn late(page: &mut Page, waits: &RankWaits, facts: &Facts) {
+fn late(page: &mut Page, waits: &RankWaits) {
     let rows = waits.late();
     if rows.is_empty() {
         return;
@@ -49,11 +49,9 @@ fn late(page: &mut Page, waits: &RankWaits, facts: &Facts) {
     table.column(("Rank", "word", ""), rows, |late| json!(late.rank.to_string()));
     table.column(("Others wait", "time", "for it, in a step"), rows, |late| nanos(late.waited_for));
     table.column(("Saves up to", "time", "of a step, if each rank has its own GPU"), rows, |late| {
-        facts.of_late(late.rank).and_then(|it| it.saves_up_to).map_or(Value::Null, nanos)
+        late.saves_up_to.map_or(Value::Null, nanos)
     });
-    table.column(("When", "word", ""), rows, |late| {
-        json!(facts.of_late(late.rank).map(|it| it.when.to_string()).unwrap_or_default())
-    });
+    table.column(("When", "word", ""), rows, |late| json!(late.when.to_string()));
     let cause = |of: fn(&kernspan::analysis::LateCause) -> Value| {
         move |late: &kernspan::analysis::LateRank| late.cause.as_ref().map_or(Value::Null, of)
     };
@@ -122,7 +120,7 @@ fn collectives(page: &mut Page, facts: &Facts) {
     table.column(("Exposed", "time", "in a step"), rows, |it| each(it.exposed, it.steps));
     table.column(("Hidden", "time", "in a step, by kernels that compute"), rows, |it| each(it.hidden(), it.steps));
     table.column(("Transfer", "time", "in a step, without waiting"), rows, |it| each(it.transfer, it.steps));
-    let rate = |rate: Option<f64>| json!(rate.map(|rate| format!("{}B/s", units::rate(rate))));
+    let rate = |rate: Option<f64>| json!(rate.map(units::bandwidth));
     table.column(("Algorithm", "word", "bandwidth, as NCCL's tests define it"), rows, |it| {
         rate(it.algorithm_bandwidth())
     });
