@@ -49,6 +49,7 @@ mod flops;
 mod gpu_steps;
 mod gpu_usage;
 mod heap_lines;
+mod imbalance;
 mod intervals;
 mod kept_memory;
 mod kinds;
@@ -67,6 +68,7 @@ mod rank_profile;
 mod rank_simulation;
 mod rank_waits;
 mod simulation;
+mod slow_links;
 mod slow_rank;
 mod sorted;
 mod span_calls;
@@ -85,6 +87,7 @@ pub use self::{
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     gpu_usage::{GpuUsage, StepGpu, Verdict},
     heap_lines::{HeapLine, heap_lines},
+    imbalance::{UnevenWork, WorkBalance},
     kept_memory::{KeptMemory, kept_memory, kept_pages},
     lateness::{LateHost, LateWhen, late_hosts},
     launches::{Launch, launches},
@@ -97,6 +100,7 @@ pub use self::{
     rank_comparison::RankComparison,
     rank_profile::{RankProfile, gpu_waits},
     rank_waits::{LateCause, LateRank, RankWait, RankWaits},
+    slow_links::{LinkComparison, SlowLink},
     span_costs::{Roofline, SpanCost},
     step_breakdown::StepBreakdown,
     streams::{QueueLength, StreamIdle, queue_lengths, stream_idle},

@@ -1,10 +1,11 @@
-//! What the collectives of several ranks say: clocks, bandwidths, exposed communication and late hosts.
+//! What the collectives of several ranks say: clocks, bandwidths, exposed communication, late hosts,
+//! slow links and uneven work.
 
 use kernspan::{
     Trace,
     analysis::{
-        ClockOffset, ClockOffsets, CollectiveCall, CollectiveGroup, LateHost, RankWaits, collective_calls,
-        collective_groups, late_hosts,
+        Analysis, ClockOffset, ClockOffsets, CollectiveCall, CollectiveGroup, LateHost, LinkComparison, RankWaits,
+        SlowLink, UnevenWork, WorkBalance, collective_calls, collective_groups, late_hosts,
     },
     trace::{Span, Timestamp},
 };
@@ -21,6 +22,9 @@ pub(super) struct Facts {
     pub(super) groups: Vec<CollectiveGroup>,
     pub(super) spans: Vec<SpanCommunication>,
     pub(super) late_hosts: Vec<LateHost>,
+    pub(super) slow_links: Vec<SlowLink>,
+    /// If no single rank or host is late.
+    pub(super) uneven: Option<UnevenWork>,
     pub(super) warnings: Vec<String>,
     /// The time in collectives that no kernel hides, in a step of each rank.
     pub(super) exposed: BTreeMap<u32, Duration>,
@@ -49,8 +53,10 @@ struct OneRank {
 impl Facts {
     pub(super) fn of<'a>(traces: impl Iterator<Item = &'a Trace>, waits: &RankWaits) -> Self {
         let mut ranks: BTreeMap<u32, OneRank> = BTreeMap::new();
+        let mut balance = WorkBalance::default();
         for trace in traces {
             ranks.entry(trace.metadata().rank).or_default().add(trace);
+            balance.add_window(&Analysis::of(trace));
         }
         let calls = || ranks.iter().map(|(rank, it)| (*rank, it.host.as_str(), it.calls.as_slice()));
         let middle = ranks.values().next().and_then(|it| it.calls.get(it.calls.len() / 2)).map(|call| call.start);
@@ -60,11 +66,18 @@ impl Facts {
             let steps = u32::try_from(it.steps.len()).unwrap_or(u32::MAX).max(1);
             it.calls.iter().map(|call| call.exposed).sum::<Duration>() / steps
         };
+        let late_hosts = late_hosts(&calls().collect::<Vec<_>>(), step);
+        let of_ranks = || calls().map(|(rank, _, calls)| (rank, calls));
+        balance.add_waits(of_ranks());
+        let none_is_late = waits.late().is_empty() && late_hosts.is_empty();
+        let host = |rank| ranks.get(&rank).map_or("", |it| it.host.as_str());
         Self {
+            slow_links: LinkComparison::of(of_ranks()).slow(step, host),
+            uneven: balance.uneven().filter(|_| none_is_late),
             clocks: clocks.offsets(middle.unwrap_or_default()),
             groups: collective_groups(ranks.values().map(|it| it.calls.as_slice())),
             spans: communication(&ranks),
-            late_hosts: late_hosts(&calls().collect::<Vec<_>>(), step),
+            late_hosts,
             warnings: clocks.warnings(middle.unwrap_or_default()),
             exposed: ranks.iter().map(|(rank, it)| (*rank, exposed(it))).collect(),
             waits: waits_by_step(&ranks),
