@@ -116,6 +116,13 @@ pub fn rate(rate: f64) -> String {
     digits(rate) + prefix
 }
 
+/// Formats bytes per second with three digits and a decimal prefix, as vendors state bandwidths: `61.2 GB/s`.
+#[must_use]
+pub fn bandwidth(bytes_per_second: f64) -> String {
+    let (rate, prefix) = scaled(bytes_per_second);
+    format!("{} {prefix}B/s", digits(rate))
+}
+
 /// Splits a number into a smaller one and the decimal prefix for it: 61.2e9 is 61.2 and `G`.
 pub(crate) fn scaled(number: f64) -> (f64, &'static str) {
     match number {
@@ -136,7 +143,7 @@ pub(crate) fn digits(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{column_time, count, digits, memory, rate, rough_time, time};
+    use super::{bandwidth, column_time, count, digits, memory, rate, rough_time, time};
     use std::time::Duration;
 
     #[test]
@@ -152,6 +159,7 @@ mod tests {
             [0.0, 0.5, 12.34, 61_230.0, 1.5e12, 989.5e12].map(rate),
             ["0", "0.500", "12.3", "61.2k", "1.50T", "990T"]
         );
+        assert_eq!([512.0, 1.5669e9].map(bandwidth), ["512 B/s", "1.57 GB/s"]);
         assert_eq!([123.4, 1.234, 0.012_34].map(digits), ["123", "1.23", "0.0123"]);
         let sizes = [0, -1023, 1536, -64 << 20, 141 << 30].map(memory);
         assert_eq!(sizes, ["0 B", "-1023 B", "1.50 KiB", "-64.0 MiB", "141 GiB"]);

@@ -49,6 +49,7 @@ mod flops;
 mod gpu_steps;
 mod gpu_usage;
 mod heap_lines;
+mod imbalance;
 mod intervals;
 mod kept_memory;
 mod kinds;
@@ -66,8 +67,9 @@ mod rank_comparison;
 mod rank_profile;
 mod rank_simulation;
 mod rank_waits;
-mod ranks;
 mod simulation;
+mod slow_links;
+mod slow_rank;
 mod sorted;
 mod span_calls;
 mod span_costs;
@@ -85,6 +87,7 @@ pub use self::{
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     gpu_usage::{GpuUsage, StepGpu, Verdict},
     heap_lines::{HeapLine, heap_lines},
+    imbalance::{UnevenWork, WorkBalance},
     kept_memory::{KeptMemory, kept_memory, kept_pages},
     lateness::{LateHost, LateWhen, late_hosts},
     launches::{Launch, launches},
@@ -96,8 +99,8 @@ pub use self::{
     pipeline::{PipelineCulprit, PipelineKind, PipelineOperation, PipelineWhatIf},
     rank_comparison::RankComparison,
     rank_profile::{RankProfile, gpu_waits},
-    rank_simulation::{RankTimeline, time_without_lateness},
     rank_waits::{LateCause, LateRank, RankWait, RankWaits},
+    slow_links::{LinkComparison, SlowLink},
     span_costs::{Roofline, SpanCost},
     step_breakdown::StepBreakdown,
     streams::{QueueLength, StreamIdle, queue_lengths, stream_idle},
@@ -110,7 +113,7 @@ pub(crate) use self::{
     kinds::{CallKind, WorkKind},
     memory_series::FollowedMemory,
     quantile::{at_rank, quantile, rank},
-    ranks::{RankTimes, SLOW as SLOW_RANK, slow_rank},
+    slow_rank::slow_ranks,
     sorted::SortedMap,
     span_calls::SpanCalls,
     span_costs::{CostNode, cost_nodes},

@@ -1,6 +1,9 @@
 //! The comparison of ranks: who is late, and in which span, from any source of collectives and spans.
 
-use super::rank_waits::{LateCause, LateRank, RankWait, RankWaits};
+use super::{
+    lateness::LateWhen,
+    rank_waits::{LateCause, LateRank, RankWait, RankWaits},
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::{cmp::Reverse, collections::BTreeMap, mem, time::Duration};
 
@@ -342,14 +345,17 @@ impl RankSums {
             let duration = self.steps.get(step).copied().unwrap_or_default();
             (late.least.saturating_mul(RankComparison::LATE_ONE_IN) >= duration).then_some(*step)
         };
+        let late: Vec<u64> = self.late.iter().filter_map(is_late).collect();
         let explains = |it: &&Candidate| it.more.saturating_mul(RankComparison::EXPLAINS_ONE_IN) >= least;
         LateRank {
             rank,
             waited_for: self.late.values().map(|late| late.median).sum::<Duration>() / self.step_count(),
             least,
             step,
-            steps: (self.late.iter().filter_map(is_late).collect(), steps),
+            when: LateWhen::of(&late, &self.steps.keys().copied().collect::<Vec<_>>()),
+            steps: (late, steps),
             cause: self.cause.as_ref().filter(explains).map(|it| it.cause.clone()),
+            saves_up_to: None,
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Runs the operations of several ranks again, with collectives as joins: each begins when the last rank has arrived.
 
-use super::{collective_calls::CollectiveCall, quantile::lower_median};
+use super::quantile::lower_median;
 use crate::trace::Timestamp;
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::Arc,
     time::Duration,
 };
 
@@ -83,35 +82,31 @@ impl RankTasks {
     }
 }
 
-/// The time of one rank in consecutive steps, as [`time_without_lateness`] takes it: its own, and that of collectives.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RankTimeline {
+/// The time of one rank in consecutive steps: its own, and that of collectives, each known by a key that all its ranks
+/// have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RankTimeline<'a, K> {
     rank: u32,
     /// The time before each collective since the one before it or the start, and that of the collective.
-    segments: Vec<(Duration, JoinKey, Duration)>,
+    segments: Vec<(Duration, &'a K, Duration)>,
     /// The time from the last collective to the end.
     rest: Duration,
 }
 
-/// The step of a collective, its group, and its number in both.
-type JoinKey = (u64, Arc<str>, u32);
-
-impl RankTimeline {
+impl<'a, K: Ord> RankTimeline<'a, K> {
     /// Returns the time of a rank from the start of a step to the end of the same or a later one, with the collectives
-    /// in it.
-    pub fn new(rank: u32, (start, end): (Timestamp, Timestamp), calls: &[&CollectiveCall]) -> Self {
-        let mut calls = calls.to_vec();
-        calls.sort_by_key(|call| call.start);
+    /// in it: when they start and end.
+    pub(super) fn new(
+        rank: u32,
+        (start, end): (Timestamp, Timestamp),
+        mut calls: Vec<(&'a K, Timestamp, Timestamp)>,
+    ) -> Self {
+        calls.sort_by_key(|(_, start, _)| *start);
         let mut last = start;
-        let mut segments = Vec::new();
-        for call in calls {
-            let own = call.start.since(last);
-            segments.push((
-                own,
-                (call.step, Arc::clone(&call.group), call.number),
-                call.end.since(call.start.max(last)),
-            ));
-            last = last.max(call.end);
+        let mut segments = Vec::with_capacity(calls.len());
+        for (key, start, end) in calls {
+            segments.push((start.since(last), key, end.since(start.max(last))));
+            last = last.max(end);
         }
         Self { rank, segments, rest: end.since(last) }
     }
@@ -122,30 +117,20 @@ impl RankTimeline {
 ///
 /// A collective takes the shortest time over its ranks, as that one has not waited. Ranks are taken to have a GPU each:
 /// if they share one, those that wait leave it to the late rank, and fixing it saves less.
-///
-/// ```
-/// use kernspan::analysis::{RankTimeline, time_without_lateness};
-///
-/// fn show(ranks: &[RankTimeline], steps: u32) {
-///     if let Some((now, without)) = time_without_lateness(ranks, 3) {
-///         println!("fixing rank 3 saves up to {:?} of a step", now.saturating_sub(without) / steps);
-///     }
-/// }
-/// ```
-pub fn time_without_lateness(ranks: &[RankTimeline], late: u32) -> Option<(Duration, Duration)> {
+pub(super) fn time_without_lateness<K: Ord>(ranks: &[RankTimeline<'_, K>], late: u32) -> Option<(Duration, Duration)> {
     let mut tasks = RankTasks::default();
     let mut times: Vec<Duration> = Vec::new();
-    let mut joins: BTreeMap<&JoinKey, Vec<usize>> = BTreeMap::new();
+    let mut joins: BTreeMap<&K, Vec<usize>> = BTreeMap::new();
     // The own times of all ranks before the same collective: the rank, and the task.
-    let mut own: BTreeMap<Option<&JoinKey>, Vec<(u32, usize)>> = BTreeMap::new();
+    let mut own: BTreeMap<Option<&K>, Vec<(u32, usize)>> = BTreeMap::new();
     for rank in ranks {
         let mut last: Option<usize> = None;
-        for (time, key, duration) in &rank.segments {
+        for &(time, key, duration) in &rank.segments {
             let task = tasks.push(last.into_iter().collect());
             own.entry(Some(key)).or_default().push((rank.rank, task));
             let collective = tasks.push(vec![task]);
             joins.entry(key).or_default().push(collective);
-            times.extend([*time, *duration]);
+            times.extend([time, duration]);
             last = Some(collective);
         }
         let task = tasks.push(last.into_iter().collect());
@@ -181,25 +166,31 @@ mod tests {
     };
     use std::time::Duration;
 
-    fn steps(trace: &Trace) -> RankTimeline {
-        let calls = collective_calls(trace);
-        let (first, last) = (trace.steps().first().unwrap(), trace.steps().last().unwrap());
-        RankTimeline::new(trace.metadata().rank, (first.start(), last.end()), &calls.iter().collect::<Vec<_>>())
+    /// Returns the time that is saved if a rank is not late, and the time without its lateness.
+    fn without(ranks: &[(u64, u64)], late: u32) -> Option<(Duration, Duration)> {
+        let traces = late_ranks(ranks);
+        let calls: Vec<_> = traces.iter().map(collective_calls).collect();
+        let keys: Vec<Vec<_>> =
+            calls.iter().map(|calls| calls.iter().map(|it| (it.step, it.number)).collect()).collect();
+        let timeline = |(rank, trace): (usize, &Trace)| {
+            let (first, last) = (trace.steps().first().unwrap(), trace.steps().last().unwrap());
+            let of_rank = calls[rank].iter().zip(&keys[rank]).map(|(call, key)| (key, call.start, call.end));
+            RankTimeline::new(rank as u32, (first.start(), last.end()), of_rank.collect())
+        };
+        let timelines: Vec<_> = traces.iter().enumerate().map(timeline).collect();
+        time_without_lateness(&timelines, late).map(|(now, without)| (now - without, without))
     }
 
     #[test]
     fn without_the_late_rank_all_take_as_long_as_the_others() {
-        let late: Vec<_> = late_ranks(&[(100, 1000), (100, 1400), (100, 1000)]).iter().map(steps).collect();
-        let even: Vec<_> = late_ranks(&[(100, 1000); 3]).iter().map(steps).collect();
-        let (now, without) = time_without_lateness(&late, 1).unwrap();
-        assert_eq!(time_without_lateness(&even, 1), Some((without, without)));
-        assert_eq!((now - without).as_micros(), 4 * 400, "in each of four steps");
+        let (saved, time) = without(&[(100, 1000), (100, 1400), (100, 1000)], 1).unwrap();
+        assert_eq!(saved.as_micros(), 4 * 400, "in each of four steps");
+        assert_eq!(without(&[(100, 1000); 3], 1), Some((Duration::ZERO, time)));
         // The next slowest rank then counts.
-        let two: Vec<_> = late_ranks(&[(100, 1000), (100, 1400), (100, 1300), (100, 1000)]).iter().map(steps).collect();
-        let (now, without) = time_without_lateness(&two, 1).unwrap();
-        assert_eq!((now - without).as_micros(), 4 * 100);
-        assert_eq!(time_without_lateness(&late[..1], 0), None, "a single rank");
-        assert_eq!(time_without_lateness(&[], 0), None);
+        let (saved, _) = without(&[(100, 1000), (100, 1400), (100, 1300), (100, 1000)], 1).unwrap();
+        assert_eq!(saved.as_micros(), 4 * 100);
+        assert_eq!(without(&[(100, 1000)], 0), None, "a single rank");
+        assert_eq!(without(&[], 0), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Which rank the others wait for, without synchronised clocks: the result of
 //! [`RankComparison`](super::RankComparison).
 
+use super::lateness::LateWhen;
 use crate::units;
 use std::{fmt, time::Duration};
 
@@ -50,8 +51,12 @@ pub struct LateRank {
     pub step: Duration,
     /// The numbers of the steps in which the others wait for it, and how many steps there are.
     pub steps: (Vec<u64>, u64),
+    /// In which steps that is.
+    pub when: LateWhen,
     /// What it does longer than the others, if there is something that explains it.
     pub cause: Option<LateCause>,
+    /// The most time of a step that fixing it saves, as simulated; `None` if the source has no timelines, as tables.
+    pub saves_up_to: Option<Duration>,
 }
 
 /// What a late rank does longer than others.
@@ -98,11 +103,22 @@ impl fmt::Display for LateRank {
             let more = if late > 5 { ", …" } else { "" };
             write!(f, ", in {late} of {all} steps ({}{more})", steps.join(", "))?;
         }
-        let Some(cause) = &self.cause else { return f.write_str("; no span of it takes that much longer") };
-        let name = cause.path.last().map_or("", String::as_str);
-        let place = if cause.on_gpu { "on the GPU" } else { "on the host" };
-        let (time, others) = (units::time(cause.time), units::time(cause.others));
-        write!(f, ". `{name}` takes {time} of a step {place}, and {others} on the others")?;
-        cause.location.as_ref().map_or(Ok(()), |location| write!(f, " ({location})"))
+        match &self.cause {
+            None => f.write_str("; no span of it takes that much longer")?,
+            Some(cause) => {
+                let name = cause.path.last().map_or("", String::as_str);
+                let place = if cause.on_gpu { "on the GPU" } else { "on the host" };
+                let (time, others) = (units::time(cause.time), units::time(cause.others));
+                write!(f, ". `{name}` takes {time} of a step {place}, and {others} on the others")?;
+                cause.location.as_ref().map_or(Ok(()), |location| write!(f, " ({location})"))?;
+            }
+        }
+        if !matches!(self.when, LateWhen::Always | LateWhen::Sometimes) {
+            write!(f, ". It is late {}", self.when)?;
+        }
+        match self.saves_up_to.filter(|saved| !saved.is_zero()) {
+            Some(saved) => write!(f, ". Fixing it saves up to {} of a step", units::time(saved)),
+            None => Ok(()),
+        }
     }
 }

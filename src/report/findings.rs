@@ -1,7 +1,12 @@
 //! Findings of all windows of a run, and of all its ranks.
 
 use super::{step_times::TypicalSteps, units};
-use crate::analysis::{Analysis, Finding, FindingKind, RankTimes, Remedy, Saving, SortedMap, TypicalStep, slow_rank};
+use crate::{
+    analysis::{
+        Analysis, Finding, FindingKind, RankProfile, RankWaits, Remedy, Saving, SortedMap, TypicalStep, slow_ranks,
+    },
+    trace::Framework,
+};
 use std::{cmp::Reverse, time::Duration};
 
 /// The findings of a run: those of its windows, merged by kind and place.
@@ -39,7 +44,8 @@ struct RankFindings {
     /// The typical steps of windows.
     typical: TypicalSteps,
     /// Nothing in a run of one process.
-    times: RankTimes,
+    profile: RankProfile,
+    framework: Framework,
 }
 
 /// The kind of a finding, and its place.
@@ -94,13 +100,21 @@ impl Findings {
                 by_place.or_default(key).push((*rank, finding));
             }
         }
-        let times: Vec<_> = self.ranks.iter().map(|(rank, findings)| (*rank, &findings.times)).collect();
-        let one = |of_ranks: Vec<(u32, Finding)>| self.of_ranks(of_ranks);
-        by_place.into_values().filter_map(one).chain(slow_rank(&times)).collect()
+        let waits = self.rank_waits();
+        let framework = self.ranks.values().next().map(|it| it.framework).unwrap_or_default();
+        let slow = slow_ranks(&waits, framework, |rank, path| self.ranks.get(&rank)?.profile.longest(path));
+        let one = |of_ranks: Vec<(u32, Finding)>| self.of_ranks(of_ranks, &waits);
+        by_place.into_values().filter_map(one).chain(slow).collect()
+    }
+
+    /// Compares the ranks of a run of several processes.
+    pub(crate) fn rank_waits(&self) -> RankWaits {
+        let profiles: Vec<_> = self.ranks.values().map(|it| &it.profile).filter(|it| it.has_steps()).collect();
+        RankWaits::of(&profiles)
     }
 
     /// Returns the finding of the rank that it costs the most, of those that have it.
-    fn of_ranks(&self, of_ranks: Vec<(u32, Finding)>) -> Option<Finding> {
+    fn of_ranks(&self, of_ranks: Vec<(u32, Finding)>, waits: &RankWaits) -> Option<Finding> {
         let likely = |(_, finding): &&(u32, Finding)| finding.saving.likely;
         let is_common = of_ranks.len() == self.ranks.len();
         if of_ranks.first()?.1.kind == FindingKind::ExposedCollective {
@@ -128,10 +142,9 @@ impl Findings {
         if !are_alike {
             finding.title += &format!(", on rank {rank}");
         }
-        // The others go on waiting for a slower rank.
-        let own = |rank: &u32| self.ranks.get(rank).map(|it| it.times.own()).unwrap_or_default().as_secs_f64();
-        let slowest = self.ranks.keys().map(own).fold(0.0, f64::max);
-        if !is_common && own(rank) < ALIKE_OWN * slowest {
+        // It goes on waiting for slower ranks.
+        let waiting = waits.ranks().iter().find(|it| it.rank == *rank);
+        if !is_common && waiting.is_some_and(|it| it.waits.as_secs_f64() >= WAITS * it.step.as_secs_f64()) {
             finding.saving.least = Duration::ZERO;
             finding.remedies.iter_mut().for_each(|remedy| remedy.saving.least = Duration::ZERO);
         }
@@ -141,9 +154,9 @@ impl Findings {
 
 /// Savings of two ranks are alike if the smaller one is at least this part of the larger one.
 const ALIKE: f64 = 0.8;
-/// A rank is as slow as the slowest if its own time is at least this part of that one's: see
-/// [`FindingKind::SlowRank`].
-const ALIKE_OWN: f64 = 0.95;
+/// A rank that waits for others for at least this part of a step is not the one that they wait for: the part by which
+/// a rank is late, see [`RankComparison`](crate::analysis::RankComparison).
+const WAITS: f64 = 0.05;
 
 /// Has a finding speak of the step that the rest of the report speaks of, also if only some windows or ranks have it.
 /// One about slow steps is about the mean of all.
@@ -170,7 +183,8 @@ impl RankFindings {
         let steps = window.steps().iter().filter(|step| !step.cut().any()).count() as u64;
         self.steps += steps;
         if window.metadata().world_size > 1 && steps > 0 {
-            self.times.add(window);
+            self.profile.add(window);
+            self.framework = window.framework();
         }
         let factor = u32::try_from(steps).unwrap_or(u32::MAX);
         window.typical_step().into_iter().for_each(|step| self.typical.add(step, steps));

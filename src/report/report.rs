@@ -22,7 +22,7 @@ use super::{
     wrap::{self, terminal_width},
 };
 use crate::{
-    analysis::{Analysis, Finding, FollowedMemory, TypicalStep},
+    analysis::{Analysis, Finding, FollowedMemory, RankWaits, TypicalStep},
     delivery::Delivery,
     disk_limit::RemovedFiles,
     hint::Hint,
@@ -353,6 +353,11 @@ impl Report {
     /// ```
     pub fn findings(&self) -> Vec<Finding> {
         self.findings.merged()
+    }
+
+    /// Compares the ranks of a run of several processes.
+    pub(crate) fn rank_waits(&self) -> RankWaits {
+        self.findings.rank_waits()
     }
 
     /// Returns the findings to be printed, with their evidence and with what to change.

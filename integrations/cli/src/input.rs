@@ -16,6 +16,11 @@ use std::{
     fs,
     io::{self, Read as _},
     path::{Path, PathBuf},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
     time::Duration,
 };
 
@@ -124,10 +129,10 @@ impl Inputs {
         let size = |path: &PathBuf| fs::metadata(path).map_or(0, |it| it.len());
         progress.expect(files.iter().map(size).sum());
         let mut windows: HashMap<WindowKey, String> = HashMap::new();
-        for path in &files {
+        each_read(&files, |path, traces| {
             let name = name(path);
             progress.file(&name);
-            match traces(path) {
+            match traces {
                 Ok(traces) if traces.iter().all(is_nothing) => {
                     progress.say(&format!("cannot read {name}: no trace events of a known kind"));
                     read.is_complete = false;
@@ -148,7 +153,7 @@ impl Inputs {
                 }
             }
             progress.add(size(path));
-        }
+        });
         read.sources.retain(|source| !source.traces.is_empty());
         read.shorten_names();
         match read.sources.is_empty() {
@@ -225,6 +230,38 @@ fn common_prefix(names: &[String]) -> &str {
 fn window_key(trace: &Trace) -> WindowKey {
     let metadata = trace.metadata();
     (metadata.host.clone(), metadata.pid, metadata.rank, trace.window(), trace.start().as_unix_nanos())
+}
+
+/// Reads files on as many threads as the machine has, and calls `each` with the traces of each file, in order.
+fn each_read(files: &[PathBuf], mut each: impl FnMut(&PathBuf, Result<Vec<Trace>, ReadError>)) {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(files.len());
+    if threads < 2 {
+        return files.iter().for_each(|path| each(path, traces(path)));
+    }
+    let next = AtomicUsize::new(0);
+    let (send, receive) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (send, next) = (send.clone(), &next);
+            scope.spawn(move || {
+                let index = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < files.len());
+                while let Some(index) = index() {
+                    if send.send((index, traces(&files[index]))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(send);
+        let (mut waiting, mut due) = (BTreeMap::new(), 0);
+        for (index, traces) in receive {
+            waiting.insert(index, traces);
+            while let Some(traces) = waiting.remove(&due) {
+                each(&files[due], traces);
+                due += 1;
+            }
+        }
+    });
 }
 
 /// Reads the traces of one file; `-` is standard input.

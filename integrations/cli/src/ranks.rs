@@ -12,7 +12,7 @@ use crate::{
     output::{Format, Section, Style},
 };
 use kernspan::{
-    analysis::{Analysis, ClockOffset, CollectiveGroup, LateWhen, RankProfile, RankWait, RankWaits},
+    analysis::{Analysis, CollectiveGroup, RankProfile, RankWait, RankWaits, SlowLink},
     report::{Table, units},
 };
 use kernspan_parquet::{TableFolder, compare_ranks};
@@ -38,6 +38,10 @@ const SHOWN: usize = 64;
 ///
 /// What fixing it saves is simulated: its time between collectives becomes the median of the others'. If several ranks
 /// share a GPU, those that wait leave more of it to the late one, and it saves less.
+///
+/// A link is slow if the transfers of a group of ranks take half as long again as those of other groups of its kind.
+/// Work is uneven if half of the ranks wait for 10 % of a step, for another one from step to step, since it has more to
+/// compute, as with sequences of different lengths.
 ///
 /// Further tables have the collectives by group and operation, with NCCL's algorithm and bus bandwidth, and intervals
 /// in which the differences between the clocks of hosts certainly are.
@@ -135,24 +139,23 @@ impl Args {
     }
 }
 
-/// Returns a sentence for each late rank and host.
+/// Returns a sentence for each late rank and host, and each slow link.
 fn said(waits: &RankWaits, facts: &Facts) -> Vec<String> {
     let late = waits.late().iter().map(|late| {
-        let Some(facts) = facts.of_late(late.rank) else { return late.to_string() };
-        let mut text = late.to_string();
-        if !matches!(facts.when, LateWhen::Always | LateWhen::Sometimes) {
-            text += &format!(". It is late {}", facts.when);
+        let is_in = |link: &&SlowLink| link.ranks.contains(&late.rank);
+        match facts.slow_links.iter().find(is_in).filter(|_| late.cause.is_none()) {
+            Some(_) => format!("{late}. Its link is slow"),
+            None => late.to_string(),
         }
-        if let Some(saved) = facts.saves_up_to.filter(|saved| !saved.is_zero()) {
-            text += &format!(". Fixing it saves up to {} of a step", units::time(saved));
-        }
-        text
     });
-    let said: Vec<_> = late.chain(facts.late_hosts.iter().map(ToString::to_string)).collect();
-    match said.is_empty() {
-        true => vec!["no rank is late: none keeps all others waiting for 5 % of a step".to_owned()],
-        false => said,
+    let hosts = facts.late_hosts.iter().map(ToString::to_string);
+    let links = facts.slow_links.iter().map(ToString::to_string);
+    let uneven = facts.uneven.iter().map(ToString::to_string);
+    let mut said: Vec<_> = late.chain(hosts).chain(links).chain(uneven).collect();
+    if waits.late().is_empty() && facts.late_hosts.is_empty() {
+        said.insert(0, "no rank is late: none keeps all others waiting for 5 % of a step".to_owned());
     }
+    said
 }
 
 fn section(waits: &RankWaits, facts: &Facts, said: &[String]) -> Section {
@@ -182,8 +185,9 @@ fn section(waits: &RankWaits, facts: &Facts, said: &[String]) -> Section {
         rows: waits.ranks().iter().map(json).collect(),
         members: vec![
             ("late", waits.late().iter().map(json).collect()),
-            ("late_facts", facts.late.iter().map(json).collect()),
             ("late_hosts", facts.late_hosts.iter().map(json).collect()),
+            ("slow_links", facts.slow_links.iter().map(json).collect()),
+            ("uneven_work", facts.uneven.iter().map(json).collect()),
             ("warnings", waits.warnings().iter().chain(&facts.warnings).map(json).collect()),
         ],
         below: left_out.into_iter().chain(said.iter().cloned()).chain(warnings).collect::<Vec<_>>().join("\n"),
@@ -205,7 +209,7 @@ fn collectives(facts: &Facts) -> Option<Section> {
         units::column_time(time.div_f64(steps.max(1) as f64))
     }
     fn rate(rate: Option<f64>) -> String {
-        rate.map_or_else(String::new, |rate| format!("{}B/s", units::rate(rate)))
+        rate.map_or_else(String::new, units::bandwidth)
     }
     table.text("Group", rows, |it| Some(it.group.clone()).filter(|group| !group.is_empty())).droppable(1);
     table.text("Operation", rows, |it| Some(it.operation.to_string()));
@@ -257,7 +261,7 @@ fn spans(facts: &Facts, most: usize) -> Option<Section> {
 fn clocks(facts: &Facts) -> Option<Section> {
     let rows = &facts.clocks;
     let mut table = Table::default();
-    table.text("Ranks", rows, |it| Some(ranks_of(it)));
+    table.text("Ranks", rows, |it| Some(first_of(&it.ranks)));
     table.text("Clock", rows, |it| Some(it.to_string()));
     (rows.len() > 1 && rows.iter().skip(1).any(|it| it.interval.is_some())).then(|| Section {
         title: "Clocks".to_owned(),
@@ -269,8 +273,8 @@ fn clocks(facts: &Facts) -> Option<Section> {
     })
 }
 
-/// Writes the ranks of a clock: the first ones, if there are many.
-fn ranks_of(clock: &ClockOffset) -> String {
-    let names: Vec<_> = clock.ranks.iter().take(8).map(ToString::to_string).collect();
-    names.join(", ") + if clock.ranks.len() > 8 { ", …" } else { "" }
+/// Writes ranks: the first ones, if there are many.
+fn first_of(ranks: &[u32]) -> String {
+    let names: Vec<_> = ranks.iter().take(8).map(ToString::to_string).collect();
+    names.join(", ") + if ranks.len() > 8 { ", …" } else { "" }
 }

@@ -117,8 +117,8 @@ pub(crate) fn tables() -> [(&'static str, [usize; 5]); 3] {
     let finalize = finalize as StopEvent as usize;
     [
         ("ncclProfiler_v4", [init_v4 as InitV4 as usize, start_v4, stop, record, finalize]),
-        ("ncclProfiler_v5", [init_v5 as InitV5 as usize, start_v5, stop, record, finalize]),
-        ("ncclProfiler_v6", [init_v6 as InitV5 as usize, start_v5, stop, record, finalize]),
+        ("ncclProfiler_v5", [init_v5::<MASK_V5> as InitV5 as usize, start_v5, stop, record, finalize]),
+        ("ncclProfiler_v6", [init_v5::<MASK_V6> as InitV5 as usize, start_v5, stop, record, finalize]),
     ]
 }
 
@@ -143,7 +143,8 @@ extern "C" fn init_v4(
     init(context, mask, MASK_V4, name, communicator, [nodes, ranks, rank])
 }
 
-extern "C" fn init_v5(
+/// The events of versions 5 and 6 differ, and nothing else.
+extern "C" fn init_v5<const MASK: u64>(
     context: *mut *mut c_void,
     communicator: u64,
     mask: *mut c_int,
@@ -153,20 +154,7 @@ extern "C" fn init_v5(
     rank: c_int,
     _: Logger,
 ) -> c_int {
-    init(context, mask, MASK_V5, name, communicator, [nodes, ranks, rank])
-}
-
-extern "C" fn init_v6(
-    context: *mut *mut c_void,
-    communicator: u64,
-    mask: *mut c_int,
-    name: *const c_char,
-    nodes: c_int,
-    ranks: c_int,
-    rank: c_int,
-    _: Logger,
-) -> c_int {
-    init(context, mask, MASK_V6, name, communicator, [nodes, ranks, rank])
+    init(context, mask, MASK, name, communicator, [nodes, ranks, rank])
 }
 
 fn init(

@@ -28,7 +28,7 @@
 //!
 //! The last 64 calls of each communicator are kept, with how far each has come: entered by the program, launched,
 //! started on the GPU, finished. With a folder, each rank writes a small file there when a step takes too long, on a
-//! signal, and at the end; `kernspan ranks hang FOLDER` then names the ranks that are missing from a collective, and
+//! signal, and at the end, also by `exit` or `SIGTERM`; `kernspan ranks hang FOLDER` then names the ranks that are missing from a collective, and
 //! the span that each of them is in:
 //!
 //! ```no_run
@@ -55,6 +55,8 @@
 //! [`Work::collective`]: kernspan::trace::Work::collective
 //! [merged]: kernspan::trace::Collective::merged
 
+// There is no NCCL for other systems.
+#![cfg(unix)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
 #![cfg_attr(
     not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))),
@@ -63,6 +65,7 @@
 
 mod abi;
 mod communicators;
+mod exit;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod library;
 mod plugin;

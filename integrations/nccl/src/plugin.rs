@@ -5,12 +5,7 @@ use crate::{
     watch::{Watch, Watched, say},
 };
 use kernspan::{Profiler, framework::HandOver};
-use std::{
-    fmt, io,
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{fmt, io, path::PathBuf, time::Duration};
 
 /// Makes kernspan NCCL's profiler plugin, with default settings: see [`Nccl::install`].
 ///
@@ -47,7 +42,11 @@ impl Nccl {
     }
 
     /// Sets the folder that each rank writes its last collectives to, as `rank00003.nccl`, when a step takes too
-    /// long, on a signal, and when the [`Plugin`] is dropped. By default, none.
+    /// long, on a signal, and when the [`Plugin`] is dropped or the process ends by `exit` or `SIGTERM`. By default,
+    /// none.
+    ///
+    /// `SIGTERM` ends the process once the file is written, as it would have without the plugin. If the program handles
+    /// or ignores it, or has `save_on_exit`, that decides when the process ends, and the file is written meanwhile.
     ///
     /// The ranks may share the folder: it is what `kernspan ranks hang` reads. A later file replaces the earlier one.
     pub fn hangs_to_dir(mut self, folder: impl Into<PathBuf>) -> Self {
@@ -61,7 +60,7 @@ impl Nccl {
         self
     }
 
-    /// Sets a signal on which the file is written, within a tenth of a second. By default, none.
+    /// Sets a signal on which the file is written. By default, none.
     ///
     /// Take one that means nothing else to the program, such as 10, `SIGUSR1`: it no longer ends the process.
     pub fn on_signal(mut self, signal: i32) -> Self {
@@ -96,14 +95,9 @@ impl Nccl {
     }
 
     fn follow(self, profiler: HandOver) -> Result<Plugin, Error> {
-        let signalled = Arc::new(AtomicBool::new(false));
-        #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-        if let Some(signal) = self.signal.filter(|_| self.folder.is_some()) {
-            signal_hook::flag::register(signal, Arc::clone(&signalled)).map_err(Error::Watch)?;
-        }
         let (folder, slow_step) = (self.folder, self.slow_step);
         let watched = folder.map(|folder| Watched { folder, slow_step, profiler: profiler.clone() });
-        let watch = watched.map(|watched| Watch::start(watched, signalled)).transpose().map_err(Error::Watch)?;
+        let watch = watched.map(|watched| Watch::start(watched, self.signal)).transpose().map_err(Error::Watch)?;
         COMMUNICATORS.set_channels(self.channels);
         Ok(Plugin { profiler: COMMUNICATORS.add_profiler(profiler), watch })
     }

@@ -1,6 +1,9 @@
-//! The thread that writes a rank's file when a step takes too long or a signal arrives.
+//! The thread that writes a rank's file when a step takes too long, a signal arrives, or the process ends.
 
-use crate::ring_file;
+use crate::{
+    exit::{Alarm, ProcessEnd},
+    ring_file,
+};
 use kernspan::framework::HandOver;
 use std::{
     io::{self, Write},
@@ -26,20 +29,25 @@ pub(crate) struct Watched {
 pub(crate) struct Watch {
     watched: Watched,
     ended: Arc<AtomicBool>,
+    alarm: Arc<Alarm>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// How often the thread looks. A signal is answered within that time.
+/// How often the thread looks at the step.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 impl Watch {
-    /// Starts the thread. It also writes when `signalled` is set.
-    pub(crate) fn start(watched: Watched, signalled: Arc<AtomicBool>) -> io::Result<Self> {
-        let ended = Arc::new(AtomicBool::new(false));
-        let (of_thread, ended_there) = (watched.clone(), Arc::clone(&ended));
+    /// Starts the thread. It also writes on a signal, and when the process ends.
+    pub(crate) fn start(watched: Watched, signal: Option<i32>) -> io::Result<Self> {
+        let (ended, signalled) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let alarm = Alarm::new(signal.map(|signal| (signal, &signalled)))?;
+        let (of_thread, ended_there, its_alarm) = (watched.clone(), Arc::clone(&ended), Arc::clone(&alarm));
         let thread = thread::Builder::new().name("kernspan-nccl".to_owned());
-        let thread = thread.spawn(move || of_thread.run(&ended_there, &signalled))?;
-        Ok(Self { watched, ended, thread: Some(thread) })
+        let thread = thread.spawn(move || of_thread.run(&ended_there, &signalled, &its_alarm));
+        if thread.is_err() {
+            alarm.end();
+        }
+        Ok(Self { watched, ended, alarm, thread: Some(thread?) })
     }
 
     pub(crate) fn write(&self, reason: &'static str) -> io::Result<PathBuf> {
@@ -54,15 +62,16 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
+        self.alarm.wake();
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
             let _ = thread.join();
         }
+        self.alarm.end();
     }
 }
 
 impl Watched {
-    fn run(&self, ended: &AtomicBool, signalled: &AtomicBool) {
+    fn run(&self, ended: &AtomicBool, signalled: &AtomicBool, alarm: &Alarm) {
         let mut steps = SlowSteps::new(self.slow_step, self.profiler.current_step(), Instant::now());
         while !ended.load(Ordering::Relaxed) {
             if signalled.swap(false, Ordering::Relaxed) {
@@ -71,7 +80,11 @@ impl Watched {
             if steps.is_slow(self.profiler.current_step(), Instant::now()) {
                 self.write_or_say("slow step");
             }
-            thread::park_timeout(INTERVAL);
+            if let Some(end) = alarm.process_end() {
+                self.write_or_say(if end == ProcessEnd::Exit { "exit" } else { "SIGTERM" });
+                alarm.answer(end);
+            }
+            alarm.wait(INTERVAL);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Kernels that use little of the GPU: too few blocks to fill it, or products of `f32` matrices without tensor cores.
 
 use super::{
-    super::{finding::FindingKind, sorted::SortedSet},
+    super::{collective_calls::is_collective, finding::FindingKind, sorted::SortedSet},
     chains::is_elementwise,
     window::{Candidate, Window},
     words,
@@ -20,7 +20,8 @@ pub(super) fn small_grid(window: &Window<'_>) -> Vec<Candidate> {
     let blocks = |kernel: &Kernel| kernel.grid.iter().map(|&length| f64::from(length)).product::<f64>();
     let (mut small, mut all, mut weighted) = (0, 0, 0.0);
     let mut found = Vec::new();
-    for (index, _, work) in window.tasks() {
+    // Collectives have few blocks by design, and mostly wait.
+    for (index, _, work) in window.tasks().filter(|(.., work)| !is_collective(*work)) {
         let nanos = work.duration().as_nanos() as u64;
         all += nanos;
         let Some((kernel, device)) = work.kernel().zip(window.device(work)) else { continue };

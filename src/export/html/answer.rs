@@ -30,13 +30,12 @@ fn step(report: &Report, findings: &[Finding]) -> Option<Duration> {
 /// Writes the headline: the time of a step and where it goes.
 pub(super) fn write(
     report: &Report,
-    breakdowns: &Breakdowns,
+    (breakdowns, ranks): (&Breakdowns, &Ranks),
     contents: &Contents,
     names: &mut Names,
     section: &mut Object<'_>,
 ) {
     let (findings, total) = (report.findings(), breakdowns.total());
-    let ranks = Ranks::of(breakdowns);
     match step(report, &findings) {
         Some(step) => section.number("step", step.as_nanos()),
         None => section.null("step"),
@@ -48,8 +47,8 @@ pub(super) fn write(
     let help = |line: &&str| if has_gpu { (*line).to_owned() } else { line.replace("The GPU is idle, and the", "The") };
     section.array("help", |array| HELP.iter().map(help).for_each(|line| array.string(&line)));
     contents.write(names, section);
-    section.string("basis", &basis(breakdowns, &ranks));
-    section.array("figures", |figures| write_figures(report, &ranks, figures));
+    section.string("basis", &basis(breakdowns, ranks));
+    section.array("figures", |figures| write_figures(report, ranks, figures));
     if let Some((text, is_problem)) = ranks.summary() {
         section.string("ranks", &text);
         section.bool("ranksDiffer", is_problem);

@@ -179,9 +179,9 @@ impl HtmlReport {
             document.string("title", &self.title());
             document.string("made", concat!("Made by kernspan ", env!("CARGO_PKG_VERSION"), "."));
             document.array_of_lines("sections", |sections| {
-                let ranks = Ranks::of(&self.breakdowns);
+                let ranks = Ranks::of(&self.breakdowns, &self.report.rank_waits());
                 section(sections, "answer", "Step", "answer", |section| {
-                    answer::write(&self.report, &self.breakdowns, &self.contents, &mut names, section);
+                    answer::write(&self.report, (&self.breakdowns, &ranks), &self.contents, &mut names, section);
                 });
                 let leaks = self.report.leaks().into_iter().map(|leak| leak.to_string());
                 let idle = self.report.idle_pools().into_iter().map(|pool| pool.to_string());

@@ -1,44 +1,38 @@
-//! Ranks that differ: which one is slow, and the table of all of them.
+//! Ranks that differ: which one is late, and the table of all of them.
 
 use super::{
     cell::{Grid, Unit},
     packed::Names,
     steps::{BreakdownSum, Breakdowns},
 };
-use crate::{analysis::SLOW_RANK, report::units};
+use crate::{
+    analysis::{LateRank, RankWaits},
+    report::units,
+};
 use std::time::Duration;
 
 /// The ranks of a run side by side.
 #[derive(Debug)]
 pub(super) struct Ranks {
-    /// A step of each rank on average, and without communication. Of several GPUs, the slowest counts.
-    steps: Vec<(u32, (Duration, Duration))>,
-    /// The median of the times without communication.
-    typical: Duration,
-    /// The slow ranks: those of the finding [`SlowRank`](crate::analysis::FindingKind::SlowRank).
-    slow: Vec<u32>,
+    /// A step of each rank on average. Of several GPUs, the slowest counts.
+    steps: Vec<(u32, Duration)>,
+    late: Vec<LateRank>,
 }
 
 impl Ranks {
     /// Ranks differ if the longest step takes this many times longer than the shortest.
     const DIFFERENT: f64 = 1.05;
 
-    pub(super) fn of(breakdowns: &Breakdowns) -> Self {
-        let mut steps: Vec<(u32, (Duration, Duration))> = Vec::new();
+    pub(super) fn of(breakdowns: &Breakdowns, waits: &RankWaits) -> Self {
+        let mut steps: Vec<(u32, Duration)> = Vec::new();
         // In the order of the ranks.
         for (rank, _, sum) in breakdowns.iter() {
-            let (mean, own) = (sum.mean(), sum.own());
             match steps.last_mut().filter(|(last, _)| *last == rank) {
-                Some((_, slowest)) => *slowest = (mean.max(slowest.0), own.max(slowest.1)),
-                None => steps.push((rank, (mean, own))),
+                Some((_, slowest)) => *slowest = (*slowest).max(sum.mean()),
+                None => steps.push((rank, sum.mean())),
             }
         }
-        let mut own: Vec<_> = steps.iter().map(|(_, (_, own))| *own).collect();
-        own.sort_unstable();
-        let typical = own.get(own.len().saturating_sub(1) / 2).copied().unwrap_or_default();
-        let is_slow = |own: Duration| own.as_secs_f64() >= (1.0 + SLOW_RANK) * typical.as_secs_f64();
-        let slow = steps.iter().filter(|(_, (_, own))| steps.len() > 1 && is_slow(*own)).map(|(rank, _)| *rank);
-        Self { slow: slow.collect(), steps, typical }
+        Self { steps, late: waits.late().to_vec() }
     }
 
     /// Returns how many there are.
@@ -53,49 +47,41 @@ impl Ranks {
 
     /// Returns what to know about the ranks before anything else, if there are several, and whether it is a problem.
     pub(super) fn summary(&self) -> Option<(String, bool)> {
-        let shortest = self.steps.iter().min_by_key(|(_, (step, _))| *step)?;
-        let longest = self.steps.iter().max_by_key(|(_, (step, _))| *step)?;
+        let shortest = self.steps.iter().min_by_key(|(_, step)| *step)?;
+        let longest = self.steps.iter().max_by_key(|(_, step)| *step)?;
         if !self.are_several() {
             return None;
         }
-        let (count, [low, high]) = (self.steps.len(), [shortest, longest].map(|(_, (step, _))| units::time(*step)));
-        let is_different = longest.1.0 > shortest.1.0.mul_f64(Self::DIFFERENT);
-        let text = match &self.slow[..] {
-            [rank] => {
-                let own = self.steps.iter().find(|(known, _)| known == rank)?.1.1;
-                let percent = 100.0 * (own.as_secs_f64() / self.typical.as_secs_f64().max(1e-9) - 1.0);
-                let [own, typical] = [own, self.typical].map(units::time);
-                format!(
-                    "Rank {rank} is slow: without communication, its step takes {own}; the median of all {count} ranks \
-                     is {typical} (+{percent:.0} %). The others wait for it."
-                )
-            }
+        let (count, [low, high]) = (self.steps.len(), [shortest, longest].map(|(_, step)| units::time(*step)));
+        let is_different = longest.1 > shortest.1.mul_f64(Self::DIFFERENT);
+        let text = match &self.late[..] {
+            [late] => format!("Of {count} ranks, {late}."),
             [_, ..] => {
-                let slow: Vec<_> = self.slow.iter().map(u32::to_string).collect();
-                format!("Ranks {} are slow, and the others wait for them.", slow.join(", "))
+                let late: Vec<_> = self.late.iter().map(|late| late.rank.to_string()).collect();
+                format!("Ranks {} are late, and the others wait for them.", late.join(", "))
             }
             _ if is_different => format!(
                 "Ranks differ: a step takes between {low} (rank {}) and {high} (rank {}).",
                 shortest.0, longest.0
             ),
-            _ => format!("{count} ranks, none of them slow: a step takes between {low} and {high}."),
+            _ => format!("{count} ranks, none of them late: a step takes between {low} and {high}."),
         };
-        Some((text, is_different || !self.slow.is_empty()))
+        Some((text, is_different || !self.late.is_empty()))
     }
 
-    /// Returns the table: a step of each rank and GPU on average, with slow ranks marked.
+    /// Returns the table: a step of each rank and GPU on average, with late ranks marked.
     pub(super) fn table(&self, breakdowns: &Breakdowns, names: &mut Names) -> Grid {
-        let is_slow = |rank: u32| self.slow.contains(&rank);
+        let is_late = |rank: u32| self.late.iter().any(|late| late.rank == rank);
         let rows: Vec<(String, bool, BreakdownSum)> = breakdowns
             .iter()
             .map(|(rank, device, sum)| {
                 let gpu = device.map_or_else(String::new, |device| format!(", GPU {device}"));
-                (format!("rank {rank}{gpu}"), is_slow(rank), *sum)
+                (format!("rank {rank}{gpu}"), is_late(rank), *sum)
             })
             .collect();
         let mut grid = Grid::default();
         grid.names("Rank", &rows, names, |(label, ..)| label);
-        grid.column(("Note", Unit::Word, ""), &rows, |(_, slow, _)| if *slow { "slow" } else { "" }.to_owned());
+        grid.column(("Note", Unit::Word, ""), &rows, |(_, late, _)| if *late { "late" } else { "" }.to_owned());
         grid.column(("Steps", Unit::Number, ""), &rows, |(.., sum)| u64::from(sum.steps));
         grid.column(("Step", Unit::Time, "mean"), &rows, |(.., sum)| sum.mean());
         let help = "a step without communication, in which ranks wait for each other";
@@ -111,39 +97,34 @@ impl Ranks {
 #[cfg(test)]
 mod tests {
     use super::Ranks;
-    use crate::trace::{Trace, sample};
     use crate::{
         analysis::Analysis,
         export::html::{packed::Names, steps::Breakdowns},
+        report::Report,
+        trace::{Trace, sample},
     };
     use std::time::Duration;
 
     fn of(traces: &[Trace]) -> (Ranks, Breakdowns) {
         let mut breakdowns = Breakdowns::default();
         traces.iter().for_each(|trace| drop(breakdowns.add(&Analysis::of(trace), Duration::MAX)));
-        (Ranks::of(&breakdowns), breakdowns)
+        (Ranks::of(&breakdowns, &Report::of(traces).rank_waits()), breakdowns)
     }
 
     #[test]
-    fn alike_ranks_are_not_slow_and_one_rank_says_nothing() {
-        let (ranks, _) = of(&sample::ranks());
+    fn alike_ranks_are_not_late_and_one_rank_says_nothing() {
+        let (ranks, _) = of(&sample::late_ranks(&[(100, 1000); 3]));
         assert_eq!(ranks.summary().map(|(_, is_problem)| is_problem), Some(false));
         let (one, _) = of(&[sample::gpu_trace()]);
         assert_eq!(one.summary(), None);
     }
 
     #[test]
-    fn a_rank_whose_own_work_takes_longer_is_named_and_marked() {
-        let mut traces = sample::ranks();
-        // The slow rank does not wait for the others: what was communication is compute there.
-        for work in &mut traces[1].work {
-            if let crate::trace::Detail::Kernel(kernel) = &mut work.detail {
-                kernel.name = "gemm".into();
-            }
-        }
-        let (ranks, breakdowns) = of(&traces);
+    fn the_rank_that_others_wait_for_is_named_and_marked() {
+        let (ranks, breakdowns) = of(&sample::late_ranks(&[(100, 1000), (100, 1400), (100, 1000)]));
         let (text, is_problem) = ranks.summary().unwrap();
-        assert!(is_problem && text.starts_with("Rank 1 is slow: without communication, its step takes "), "{text}");
+        let start = "Of 3 ranks, rank 1 is late: the others wait for it for 400 µs of a step";
+        assert!(is_problem && text.starts_with(start), "{text}");
         let table = format!("{:?}", ranks.table(&breakdowns, &mut Names::default()));
         assert!(table.contains("marked: [1]"), "{table}");
     }

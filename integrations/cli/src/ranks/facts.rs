@@ -1,10 +1,11 @@
-//! What the collectives of several ranks say: clocks, bandwidths, when ranks are late and what that costs.
+//! What the collectives of several ranks say: clocks, bandwidths, exposed communication, late hosts,
+//! slow links and uneven work.
 
 use kernspan::{
     Trace,
     analysis::{
-        ClockOffset, ClockOffsets, CollectiveCall, CollectiveGroup, LateHost, LateWhen, RankTimeline, RankWaits,
-        collective_calls, collective_groups, late_hosts, time_without_lateness,
+        Analysis, ClockOffset, ClockOffsets, CollectiveCall, CollectiveGroup, LateHost, LinkComparison, RankWaits,
+        SlowLink, UnevenWork, WorkBalance, collective_calls, collective_groups, late_hosts,
     },
     trace::{Span, Timestamp},
 };
@@ -20,22 +21,15 @@ pub(super) struct Facts {
     pub(super) clocks: Vec<ClockOffset>,
     pub(super) groups: Vec<CollectiveGroup>,
     pub(super) spans: Vec<SpanCommunication>,
-    pub(super) late: Vec<LateFacts>,
     pub(super) late_hosts: Vec<LateHost>,
+    pub(super) slow_links: Vec<SlowLink>,
+    /// If no single rank or host is late.
+    pub(super) uneven: Option<UnevenWork>,
     pub(super) warnings: Vec<String>,
     /// The time in collectives that no kernel hides, in a step of each rank.
     pub(super) exposed: BTreeMap<u32, Duration>,
     /// The time that a rank waits for others, by rank and step.
     pub(super) waits: BTreeMap<u32, BTreeMap<u64, Duration>>,
-}
-
-/// What is known of a late rank, in the order of [`RankWaits::late`].
-#[derive(serde::Serialize)]
-pub(super) struct LateFacts {
-    pub(super) rank: u32,
-    pub(super) when: LateWhen,
-    /// The most time of a step that fixing it saves.
-    pub(super) saves_up_to: Option<Duration>,
 }
 
 /// The collectives of a span in a step, over all ranks on average.
@@ -59,37 +53,35 @@ struct OneRank {
 impl Facts {
     pub(super) fn of<'a>(traces: impl Iterator<Item = &'a Trace>, waits: &RankWaits) -> Self {
         let mut ranks: BTreeMap<u32, OneRank> = BTreeMap::new();
+        let mut balance = WorkBalance::default();
         for trace in traces {
             ranks.entry(trace.metadata().rank).or_default().add(trace);
+            balance.add_window(&Analysis::of(trace));
         }
         let calls = || ranks.iter().map(|(rank, it)| (*rank, it.host.as_str(), it.calls.as_slice()));
         let middle = ranks.values().next().and_then(|it| it.calls.get(it.calls.len() / 2)).map(|call| call.start);
         let clocks = ClockOffsets::of(calls());
         let step = waits.ranks().iter().map(|rank| rank.step).max().unwrap_or_default();
-        let late = waits.late().iter().map(|late| {
-            let all: Vec<u64> = ranks.get(&late.rank).map(|it| it.steps.keys().copied().collect()).unwrap_or_default();
-            let saves_up_to = saving(&ranks, late.rank);
-            LateFacts { rank: late.rank, when: LateWhen::of(&late.steps.0, &all), saves_up_to }
-        });
         let exposed = |it: &OneRank| {
             let steps = u32::try_from(it.steps.len()).unwrap_or(u32::MAX).max(1);
             it.calls.iter().map(|call| call.exposed).sum::<Duration>() / steps
         };
+        let late_hosts = late_hosts(&calls().collect::<Vec<_>>(), step);
+        let of_ranks = || calls().map(|(rank, _, calls)| (rank, calls));
+        balance.add_waits(of_ranks());
+        let none_is_late = waits.late().is_empty() && late_hosts.is_empty();
+        let host = |rank| ranks.get(&rank).map_or("", |it| it.host.as_str());
         Self {
+            slow_links: LinkComparison::of(of_ranks()).slow(step, host),
+            uneven: balance.uneven().filter(|_| none_is_late),
             clocks: clocks.offsets(middle.unwrap_or_default()),
             groups: collective_groups(ranks.values().map(|it| it.calls.as_slice())),
             spans: communication(&ranks),
-            late: late.collect(),
-            late_hosts: late_hosts(&calls().collect::<Vec<_>>(), step),
+            late_hosts,
             warnings: clocks.warnings(middle.unwrap_or_default()),
             exposed: ranks.iter().map(|(rank, it)| (*rank, exposed(it))).collect(),
             waits: waits_by_step(&ranks),
         }
-    }
-
-    /// Returns what to say of a late rank, after when it is late and what that costs.
-    pub(super) fn of_late(&self, rank: u32) -> Option<&LateFacts> {
-        self.late.iter().find(|late| late.rank == rank)
     }
 }
 
@@ -131,27 +123,6 @@ fn communication(ranks: &BTreeMap<u32, OneRank>) -> Vec<SpanCommunication> {
     let mut spans: Vec<_> = sums.into_iter().map(span).collect();
     spans.sort_by_key(|span| Reverse(span.exposed));
     spans
-}
-
-/// Returns the most time of a step that fixing a rank saves: the mean of the steps that all ranks have.
-fn saving(ranks: &BTreeMap<u32, OneRank>, late: u32) -> Option<Duration> {
-    let common = |step: &u64| ranks.values().all(|it| it.steps.contains_key(step));
-    let steps: Vec<u64> = ranks.values().next()?.steps.keys().copied().filter(common).collect();
-    let (mut saved, mut count) = (Duration::ZERO, 0);
-    // Steps that follow each other are run together: what is late at the end of one is waited for in the next.
-    for run in steps.chunk_by(|step, next| step + 1 == *next) {
-        let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-        let timeline = |(rank, it): (&u32, &OneRank)| {
-            let range = (it.steps.get(first)?.0, it.steps.get(last)?.1);
-            let calls: Vec<_> = it.calls.iter().filter(|call| (*first..=*last).contains(&call.step)).collect();
-            Some(RankTimeline::new(*rank, range, &calls))
-        };
-        let timelines: Vec<_> = ranks.iter().filter_map(timeline).collect();
-        let Some((now, without)) = time_without_lateness(&timelines, late) else { continue };
-        saved += now.saturating_sub(without);
-        count += u32::try_from(run.len()).unwrap_or(u32::MAX);
-    }
-    (count > 0).then(|| saved / count)
 }
 
 /// Returns how long each rank waits for others in each step.

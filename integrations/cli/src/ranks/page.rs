@@ -15,11 +15,17 @@ const SHOWN: usize = 256;
 /// Returns the page: what is late, ranks as bars and as a table, waits by rank and step, collectives and clocks.
 pub(super) fn page(waits: &RankWaits, facts: &Facts, said: &[String]) -> Page {
     let mut page = Page::new("Ranks");
-    let label = if waits.late().is_empty() && facts.late_hosts.is_empty() { "" } else { "late" };
-    let items: Vec<_> = said.iter().map(|line| (label, line.as_str())).collect();
+    let label = |line: &str| match line {
+        _ if line.starts_with("no rank is late") => "",
+        _ if line.starts_with("work is uneven") => "uneven",
+        _ if facts.slow_links.iter().any(|link| link.to_string() == line) => "slow link",
+        _ => "late",
+    };
+    let items: Vec<_> = said.iter().map(|line| (label(line), line.as_str())).collect();
     let warnings = waits.warnings().iter().chain(&facts.warnings).map(|line| format!("Warning: {line}."));
     page.push("answer", "Who is late", "facts", json!({"items": items, "notes": warnings.collect::<Vec<_>>()}));
-    late(&mut page, waits, facts);
+    late(&mut page, waits);
+    links(&mut page, facts);
     let left_out = waits.ranks().len().saturating_sub(SHOWN);
     let mut note = "What a step of each rank consists of, on average.".to_owned();
     if left_out > 0 {
@@ -40,7 +46,7 @@ fn nanos(time: Duration) -> Value {
     json!(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-fn late(page: &mut Page, waits: &RankWaits, facts: &Facts) {
+fn late(page: &mut Page, waits: &RankWaits) {
     let rows = waits.late();
     if rows.is_empty() {
         return;
@@ -49,11 +55,9 @@ fn late(page: &mut Page, waits: &RankWaits, facts: &Facts) {
     table.column(("Rank", "word", ""), rows, |late| json!(late.rank.to_string()));
     table.column(("Others wait", "time", "for it, in a step"), rows, |late| nanos(late.waited_for));
     table.column(("Saves up to", "time", "of a step, if each rank has its own GPU"), rows, |late| {
-        facts.of_late(late.rank).and_then(|it| it.saves_up_to).map_or(Value::Null, nanos)
+        late.saves_up_to.map_or(Value::Null, nanos)
     });
-    table.column(("When", "word", ""), rows, |late| {
-        json!(facts.of_late(late.rank).map(|it| it.when.to_string()).unwrap_or_default())
-    });
+    table.column(("When", "word", ""), rows, |late| json!(late.when.to_string()));
     let cause = |of: fn(&kernspan::analysis::LateCause) -> Value| {
         move |late: &kernspan::analysis::LateRank| late.cause.as_ref().map_or(Value::Null, of)
     };
@@ -62,6 +66,27 @@ fn late(page: &mut Page, waits: &RankWaits, facts: &Facts) {
     table.column(("Time", "time", "of the span in a step"), rows, cause(|it| nanos(it.time)));
     table.column(("Others", "time", "the median of other ranks"), rows, cause(|it| nanos(it.others)));
     page.push("late", "Late ranks", "table", table.members());
+}
+
+fn links(page: &mut Page, facts: &Facts) {
+    let rows = &facts.slow_links;
+    if rows.is_empty() {
+        return;
+    }
+    let mut table = Table::default();
+    table.column(("Group", "word", ""), rows, |it| json!(it.group));
+    table.column(("Ranks", "word", ""), rows, |it| json!(super::first_of(&it.ranks)));
+    table.column(("Hosts", "word", ""), rows, |it| json!(it.hosts.join(", ")));
+    table.column(("Operation", "word", ""), rows, |it| json!(it.operation.as_str()));
+    table.column(("Transfer", "time", "in a step, without waiting"), rows, |it| nanos(it.transfer));
+    table.column(("Others", "time", "the median of groups that are alike"), rows, |it| nanos(it.others));
+    table.column(("Bus", "word", "bandwidth that each link carries"), rows, |it| {
+        json!(it.bandwidths.map(|(own, _)| units::bandwidth(own)))
+    });
+    table.column(("Bus of others", "word", ""), rows, |it| {
+        json!(it.bandwidths.map(|(_, others)| units::bandwidth(others)))
+    });
+    page.push("links", "Slow links", "table", table.members());
 }
 
 fn bar(rank: u32, step: Duration, waits: Duration, facts: &Facts) -> Value {
@@ -122,7 +147,7 @@ fn collectives(page: &mut Page, facts: &Facts) {
     table.column(("Exposed", "time", "in a step"), rows, |it| each(it.exposed, it.steps));
     table.column(("Hidden", "time", "in a step, by kernels that compute"), rows, |it| each(it.hidden(), it.steps));
     table.column(("Transfer", "time", "in a step, without waiting"), rows, |it| each(it.transfer, it.steps));
-    let rate = |rate: Option<f64>| json!(rate.map(|rate| format!("{}B/s", units::rate(rate))));
+    let rate = |rate: Option<f64>| json!(rate.map(units::bandwidth));
     table.column(("Algorithm", "word", "bandwidth, as NCCL's tests define it"), rows, |it| {
         rate(it.algorithm_bandwidth())
     });
@@ -138,7 +163,7 @@ fn clocks(page: &mut Page, facts: &Facts) {
     let mut table = Table::default();
     let bound = |of: fn((i64, i64)) -> i64| move |it: &ClockOffset| json!(it.interval.map(of).map(signed));
     table.column(("Host", "word", ""), rows, |it| json!(it.host));
-    table.column(("Ranks", "word", ""), rows, |it| json!(super::ranks_of(it)));
+    table.column(("Ranks", "word", ""), rows, |it| json!(super::first_of(&it.ranks)));
     table.column(("Ahead at least", "word", "of the first clock"), rows, bound(|(least, _)| least));
     table.column(("At most", "word", ""), rows, bound(|(_, most)| most));
     page.push("clocks", "Clocks", "table", table.members());

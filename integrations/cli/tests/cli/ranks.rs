@@ -86,7 +86,7 @@ fn collectives_have_bandwidths_and_the_late_rank_a_saving() {
     let exposed = spans.iter().map(|span| span["exposed"].as_f64().unwrap()).sum::<f64>();
     let in_a_step = group["exposed"].as_f64().unwrap() / 6.0;
     assert!((exposed / in_a_step - 1.0).abs() < 1e-3, "{exposed} ns by span, {in_a_step} ns in all");
-    let late = &json["late_facts"][0];
+    let late = &json["late"][0];
     assert_eq!((late["rank"].as_u64(), late["when"].as_str()), (Some(2), Some("always")));
     // The others wait for 9.1 ms, and the second latest rank remains.
     let saved = late["saves_up_to"].as_u64().unwrap();
@@ -135,4 +135,24 @@ fn clocks_that_differ_are_found_and_aligned() {
         });
         assert!(begin <= end, "collective {number}: {begin} to {end}");
     }
+}
+
+#[test]
+fn advice_names_the_same_rank_and_span() {
+    let slow = |folder: &str| {
+        let json = printed_json("advise --json -n 99", &[&fixture(folder)]);
+        let findings = json["findings"].as_array().unwrap().clone();
+        // NCCL's kernels have few blocks, but that is not for want of a larger batch.
+        let is_small = |it: &&serde_json::Value| it["kind"] == "small-grid" && it["path"].to_string().contains("c10d");
+        assert_eq!(findings.iter().find(is_small), None);
+        findings.into_iter().filter(|finding| finding["kind"] == "slow-rank").collect::<Vec<_>>()
+    };
+    let late = slow("ranks/late");
+    let [finding] = &late[..] else { panic!("{late:?}") };
+    let title = "rank 2 keeps the others waiting for 9.10 ms of each step, mostly in `SlowBackward`";
+    assert_eq!(finding["title"], title);
+    let ranks = printed_json("ranks --json", &[&fixture("ranks/late")]);
+    assert_eq!(finding["path"], ranks["late"][0]["cause"]["path"]);
+    assert_eq!(finding["saving"]["likely"], ranks["late"][0]["saves_up_to"]);
+    assert!(slow("ranks/even").is_empty());
 }

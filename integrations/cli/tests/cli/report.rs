@@ -192,7 +192,10 @@ fn a_rank_that_the_others_wait_for_is_named() {
     let of = |kind: &str| findings["findings"].as_array().unwrap().iter().find(|it| it["kind"] == kind).cloned();
     let slow = of("slow-rank").unwrap();
     let title = slow["title"].as_str().unwrap();
-    assert!(title.starts_with("rank 1 takes 10.0 ms more than other ranks") && title.contains("DataLoader"), "{title}");
+    assert!(
+        title.starts_with("rank 1 keeps the others waiting for 10.0 ms") && title.contains("DataLoader"),
+        "{title}"
+    );
     // It is not divided by the number of ranks.
     let alone = printed_json("advise --json", &[files[1]]);
     let input = of("input-bound").unwrap();

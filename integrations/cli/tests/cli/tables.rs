@@ -11,9 +11,10 @@ fn tables_of(traces: &Path, folder: &Path) {
     assert_eq!((written.code, written.out.as_str(), written.err.as_str()), (0, "", expected.as_str()));
 }
 
-/// Returns what `ranks` says of tables and of traces. Of traces, it says more.
+/// Returns what `ranks` says of tables and of traces. Of traces, it says more, such as what fixing a late rank saves.
 fn ranks_of(path: &Path) -> [Value; 3] {
-    let json = printed_json("ranks --json", &[path]);
+    let mut json = printed_json("ranks --json", &[path]);
+    json["late"].as_array_mut().unwrap().iter_mut().for_each(|late| late["saves_up_to"] = Value::Null);
     ["ranks", "late", "warnings"].map(|key| json[key].clone())
 }
 

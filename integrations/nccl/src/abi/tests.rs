@@ -1,7 +1,8 @@
 //! Calls the functions as NCCL does, without a library, so that Miri can check what they read.
 
 use super::{
-    Collective, Descriptor, Payload, PointToPoint, ProgramCall, Rest, event, finalize, init_v4, init_v5, start, stop,
+    Collective, Descriptor, MASK_V5, Payload, PointToPoint, ProgramCall, Rest, event, finalize, init_v4, init_v5,
+    start, stop,
 };
 use std::{
     ffi::{CStr, c_void},
@@ -56,7 +57,7 @@ fn only_what_an_event_has_is_read() {
     for version in [4, 5] {
         match version {
             4 => init_v4(&raw mut context, &raw mut mask, null(), 1, 1, 2, 0, null()),
-            _ => init_v5(&raw mut context, 1, &raw mut mask, c"name".as_ptr(), 1, 2, 0, null()),
+            _ => init_v5::<MASK_V5>(&raw mut context, 1, &raw mut mask, c"name".as_ptr(), 1, 2, 0, null()),
         };
         assert!(!context.is_null() && mask > 0);
         let launched = match version {
