@@ -32,13 +32,13 @@ fn training() {
 }
 
 /// The ranks of a training, which end with this.
-struct Training {
-    folder: TempDir,
+pub(super) struct Training {
+    pub(super) folder: TempDir,
     ranks: Vec<Child>,
 }
 
 impl Training {
-    fn start(ranks: u32) -> Self {
+    pub(super) fn start(ranks: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let start = |rank: u32| {
             Command::new(env::current_exe().unwrap())
@@ -63,12 +63,12 @@ impl Training {
     }
 
     /// Runs the program in the folder of the training.
-    fn run(&self, arguments: &[&str]) -> Run {
+    pub(super) fn run(&self, arguments: &[&str]) -> Run {
         let mut command = command(arguments);
         Run::of(command.env("XDG_RUNTIME_DIR", self.folder.path()).current_dir(self.folder.path()).output().unwrap())
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(super) fn json(&self, arguments: &[&str]) -> Value {
         let run = self.run(arguments);
         assert_eq!(run.code, 0, "{}", run.err);
         serde_json::from_str(&run.out).unwrap()
@@ -81,7 +81,7 @@ impl Training {
         programs.into_iter().filter(is_rank).collect()
     }
 
-    fn pid(&self) -> String {
+    pub(super) fn pid(&self) -> String {
         self.ranks[0].id().to_string()
     }
 }

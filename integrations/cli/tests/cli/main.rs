@@ -16,6 +16,8 @@ mod ranks;
 mod report;
 mod sweep;
 mod tables;
+#[cfg(unix)]
+mod top;
 
 use std::{
     ffi::OsStr,
