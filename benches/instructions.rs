@@ -14,7 +14,13 @@ fn main() -> Result<(), kernspan::Error> {
         println!("run benches/instructions.sh");
         return Ok(());
     };
-    let (layer, profiler) = Profiler::builder().schedule(Schedule::manual()).lane_capacity(1 << 20).build()?;
+    let builder = Profiler::builder().schedule(Schedule::manual()).lane_capacity(1 << 20);
+    #[cfg(all(feature = "control", unix))]
+    let builder = match phase.as_str() {
+        "listening" => builder.listen(kernspan::control::Listen::default()),
+        _ => builder,
+    };
+    let (layer, profiler) = builder.build()?;
     let (contender, profiler) = match phase.as_str() {
         "empty" => (Contender::new("empty layer", registry().with(Nothing)), Some(profiler)),
         "off" => {

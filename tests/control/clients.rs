@@ -227,9 +227,9 @@ fn a_client_that_does_not_read_changes_nothing() {
             client
         })
         .collect();
-    // One that hangs up in the middle of a line.
+    // One that hangs up when there is more for it to read than fits: the program is writing, or is about to.
     let mut gone = stream(&training);
-    gone.get_mut().write_all(b"{\"request\":\"watch\",\"every_ms\":1}\n").unwrap();
+    gone.get_mut().write_all(&b"{\"request\":\"status\"}\n".repeat(2_000)).unwrap();
     gone.get_mut().read_exact(&mut [0; 10]).unwrap();
     drop(gone);
     let first = training.status().step;

@@ -18,6 +18,8 @@ fn sigusr2_records_the_next_steps_into_a_folder() {
         train();
     });
     let pid = training.status().pid;
+    // Until its first step has ended, a program may be one without steps, which is recorded for a time.
+    training.wait_for_steps();
     training.process.send(Signal::USR2);
     let folder = eventually("the folder", || {
         let mut folders = files_in(training.folder.path()).into_iter();
@@ -37,6 +39,7 @@ fn sigusr2_records_for_the_exporters_if_there_are_any() {
         train_with(|builder| builder.export(Chrome::to_dir(exports)).listen(Listen::default().signal_steps(3)));
     });
     let exports = training.folder.path().join("exports");
+    training.wait_for_steps();
     for windows in 1..=2 {
         training.process.send(Signal::USR2);
         let files = eventually("the files", || Some(files_in(&exports)).filter(|files| files.len() == windows));
