@@ -63,7 +63,8 @@ impl WorkBalance {
     const EXPLAINS: f64 = -0.8;
     /// The part of the variance that is the same in all steps from which on the same ranks have more to compute.
     const SAME: f64 = 0.5;
-    /// The least correlation of two spans that grow with the same quantity, as in [`PipelineWhatIf`](super::PipelineWhatIf).
+    /// The least correlation of two spans that grow with the same quantity, as in
+    /// [`PipelineWhatIf`](super::PipelineWhatIf).
     const TOGETHER: f64 = 0.9;
     /// The least ranks and steps. The same rank has the most to compute three times in a row by chance.
     const LEAST: (usize, usize) = (3, 4);
@@ -164,7 +165,9 @@ impl WorkBalance {
                 .filter_map(|ranks| (0..ranks.len()).max_by(|a, b| ranks[*a].total_cmp(&ranks[*b])))
                 .collect()
         } else {
-            (0..means.len()).filter(|rank| means[*rank] > 0.0).collect()
+            // Those that exceed the mean by half as much as the one with the most, or more.
+            let most = means.iter().copied().fold(0.0, f64::max);
+            (0..means.len()).filter(|rank| 2.0 * means[*rank] >= most).collect()
         };
         let numbers: Vec<u32> = all.into_iter().collect();
         let most = self.largest_spans(&steps);
@@ -205,7 +208,9 @@ impl fmt::Display for UnevenWork {
         if !self.changes {
             let names: Vec<_> = self.ranks.iter().take(NAMED).map(ToString::to_string).collect();
             let more = if self.ranks.len() > names.len() { ", …" } else { "" };
-            return write!(f, "ranks {}{more} have the most to compute in all steps", names.join(", "));
+            let ranks = if names.len() == 1 { "rank" } else { "ranks" };
+            let have = if names.len() == 1 { "has" } else { "have" };
+            return write!(f, "{ranks} {}{more} {have} the most to compute in all steps", names.join(", "));
         }
         let (ranks, steps) = (self.ranks.len(), self.steps);
         write!(f, "another one has the most to compute from step to step: {ranks} ranks in {steps} steps")?;

@@ -72,7 +72,7 @@ struct RankSums {
     late: BTreeMap<u64, Lateness>,
     /// The same in all steps, by group.
     by_group: FxHashMap<usize, Duration>,
-    cause: Option<Candidate>,
+    cause: Option<LateCause>,
 }
 
 /// What one group waits for a rank in a step: the one that waits the least, and the median.
@@ -90,12 +90,6 @@ struct StepWaits {
     groups: BTreeMap<usize, FxHashMap<usize, (Duration, Lateness)>>,
     /// The time of pairwise exchanges, by the index of the rank.
     exchanges: FxHashMap<usize, Duration>,
-}
-
-#[derive(Clone, Debug)]
-struct Candidate {
-    more: Duration,
-    cause: LateCause,
 }
 
 impl RankComparison {
@@ -219,11 +213,11 @@ impl RankComparison {
                 let best = &mut self.ranks[index].cause;
                 // Of several that are equal, always the same one.
                 let is_better = best.as_ref().is_none_or(|best| {
-                    let order = more.cmp(&best.more).then_with(|| best.cause.path.as_slice().cmp(path));
-                    order.then(cause.on_gpu.cmp(&best.cause.on_gpu)).is_gt()
+                    let order = more.cmp(&(best.time - best.others)).then_with(|| best.path.as_slice().cmp(path));
+                    order.then(cause.on_gpu.cmp(&best.on_gpu)).is_gt()
                 });
                 if is_better {
-                    *best = Some(Candidate { more, cause });
+                    *best = Some(cause);
                 }
             }
         }
@@ -346,7 +340,7 @@ impl RankSums {
             (late.least.saturating_mul(RankComparison::LATE_ONE_IN) >= duration).then_some(*step)
         };
         let late: Vec<u64> = self.late.iter().filter_map(is_late).collect();
-        let explains = |it: &&Candidate| it.more.saturating_mul(RankComparison::EXPLAINS_ONE_IN) >= least;
+        let explains = |it: &&LateCause| (it.time - it.others).saturating_mul(RankComparison::EXPLAINS_ONE_IN) >= least;
         LateRank {
             rank,
             waited_for: self.late.values().map(|late| late.median).sum::<Duration>() / self.step_count(),
@@ -354,7 +348,7 @@ impl RankSums {
             step,
             when: LateWhen::of(&late, &self.steps.keys().copied().collect::<Vec<_>>()),
             steps: (late, steps),
-            cause: self.cause.as_ref().filter(explains).map(|it| it.cause.clone()),
+            cause: self.cause.as_ref().filter(explains).cloned(),
             saves_up_to: None,
         }
     }

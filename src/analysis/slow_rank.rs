@@ -15,8 +15,8 @@ const BOUNDS: (f64, f64) = (0.2, 1.1);
 /// The most ranks that the evidence names one by one.
 const NAMED: usize = 8;
 
-/// Returns a finding for each rank that is late, if fixing it saves time. `longest` returns a rank's longest span with a
-/// path.
+/// Returns a finding for each rank that is late, if fixing it saves time. `longest` returns the longest span of a rank
+/// with a path.
 pub(crate) fn slow_ranks(
     waits: &RankWaits,
     framework: Framework,

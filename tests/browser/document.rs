@@ -112,3 +112,41 @@ fn findings_show_all_remedies_and_how_sure_they_are() {
     let (_, errors) = browser.requests_and_errors();
     assert_eq!(errors, Vec::<Value>::new());
 }
+
+/// The waits of ranks by step, as `kernspan ranks --html` has them.
+#[test]
+#[ignore = "needs Chromium and ChromeDriver: .ci/run browser"]
+fn the_heat_map_of_ranks_shows_who_does_not_wait() {
+    let waits = json!([[9_000_000, 8_000_000, 9_500_000], [0, 100_000, null], [9_100_000, 7_900_000, 9_400_000]]);
+    let document = json!({"format": 1, "title": "Ranks", "made": "Made by a test.", "names": [], "sections": [
+        {"id": "waits", "title": "Waits by step", "kind": "heat", "label": "waits", "unit": "time",
+            "rows": ["rank 0", "rank 1", "rank 2"], "columns": ["step 6", "step 7", "step 8"], "values": waits},
+    ]});
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("page.html");
+    fs::write(&path, HtmlDocument::new("Ranks", &document.to_string(), "").to_string()).unwrap();
+    let browser = Browser::start(1280, 900);
+    browser.open(&path);
+    let cells = "return [...document.querySelectorAll('#waits rect.cell')].map((cell) =>
+        cell.getAttribute('fill') === 'none' ? null : Number(cell.getAttribute('opacity')))";
+    let cells: Vec<Option<f64>> = serde_json::from_value(browser.run(cells)).unwrap();
+    let [first, late, last] = [&cells[..3], &cells[3..6], &cells[6..]];
+    assert_eq!((cells.len(), late[2], first[2]), (9, None, Some(1.0)), "{cells:?}");
+    assert!(first.iter().chain(last).all(|shade| *shade > Some(0.8)), "{cells:?}");
+    assert!(late[..2].iter().all(|shade| *shade < Some(0.1)), "{cells:?}");
+    // The cell under the pointer is read out.
+    let point = |index: usize| {
+        browser.run(&format!(
+            "const box = document.querySelectorAll('#waits rect.cell')[{index}].getBoundingClientRect();
+            const at = {{ clientX: box.x + box.width / 2, clientY: box.y + box.height / 2, bubbles: true }};
+            document.querySelector('#waits svg').dispatchEvent(new PointerEvent('pointermove', at))"
+        ));
+        text(&browser, "#waits .readout")
+    };
+    assert_eq!(point(1), "rank 0, step 7: 8.000 ms");
+    assert_eq!(point(5), "rank 1, step 8: not recorded");
+    browser.resize(390, 844);
+    browser.wait("return document.documentElement.scrollWidth <= 390");
+    let (requests, errors) = browser.requests_and_errors();
+    assert!(requests.len() == 1 && errors.is_empty(), "{requests:?} {errors:?}");
+}

@@ -3,12 +3,22 @@
 //!
 //! ```text
 //! fleet judge RANKS FIRST_SEED LAST_SEED    in memory: a run with a fault and one without for each seed
+//! fleet files SEEDS DIR RANKS FIRST LAST    the same with trace files in DIR, made of the recorded ranks in SEEDS
 //! fleet tables DIR RANKS SEED               20 steps of 200 collectives; some ranks are lost, one file is truncated
 //! ```
 
+mod clocks;
+mod files;
 mod mesh;
 
-use kernspan::analysis::{RankComparison, RankWaits};
+use clocks::Clocks;
+use kernspan::{
+    analysis::{
+        ClockOffsets, CollectiveFlow, CollectiveOperation, LinkComparison, RankComparison, RankWaits, SlowLink,
+        UnevenWork, WorkBalance,
+    },
+    trace::Timestamp,
+};
 use kernspan_parquet::{Tables, schema};
 use mesh::{Arrival, Fault, Group, Mesh, PATHS, Random, Sink};
 use std::{collections::BTreeMap, error::Error, fs, path::Path, time::Duration};
@@ -19,7 +29,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     match arguments.as_slice() {
         ["judge", ranks, first, last] => judge(ranks.parse()?, first.parse()?, last.parse()?),
         ["tables", folder, ranks, seed] => write_tables(Path::new(folder), ranks.parse()?, seed.parse()?)?,
-        _ => return Err("usage: fleet judge RANKS FIRST_SEED LAST_SEED | fleet tables DIR RANKS SEED".into()),
+        ["files", seeds, folder, ranks, first, last] => {
+            files::judge(Path::new(seeds), Path::new(folder), ranks.parse()?, first.parse()?, last.parse()?)?;
+        }
+        _ => {
+            return Err(
+                "usage: fleet judge RANKS FIRST LAST | files SEEDS DIR RANKS FIRST LAST | tables DIR RANKS SEED".into(),
+            );
+        }
     }
     Ok(())
 }
@@ -37,7 +54,7 @@ fn mesh(ranks: usize, seed: u64, with_fault: bool) -> Mesh {
     let layers = 4;
     let mut mesh = Mesh { data, tensor, stages, steps: 10, layers, buckets: 4, fault: None, seed: random.next() };
     if with_fault {
-        let mut fault = Fault::ALL[random.below(5) as usize];
+        let mut fault = Fault::ALL[random.below(Fault::ALL.len() as u64) as usize];
         if tensor == 1 && fault == Fault::Link {
             fault = Fault::BackwardGpu;
         }
@@ -55,29 +72,63 @@ fn mesh(ranks: usize, seed: u64, with_fault: bool) -> Mesh {
 /// Compares ranks as they are simulated.
 struct Comparison {
     ranks: RankComparison,
+    links: LinkComparison,
+    balance: WorkBalance,
+    offsets: ClockOffsets,
+    clocks: Clocks,
+    random: Random,
     /// Ranks whose traces are lost.
     lost: Vec<bool>,
+    waits: Vec<u64>,
     spans: Vec<[[u64; 2]; PATHS.len()]>,
+    end: u64,
+}
+
+impl Comparison {
+    /// Timestamps are off by up to so many nanoseconds, either way.
+    const JITTER: u64 = 2000;
+
+    fn add_clocks(&mut self, flow: CollectiveFlow, ranks: &[Arrival]) {
+        let mut read = |rank: u32, at: u64| {
+            let jitter = self.random.below(2 * Self::JITTER + 1) as i64 - Self::JITTER as i64;
+            Timestamp::from_unix_nanos((self.clocks.read(rank, at) + jitter).unsigned_abs())
+        };
+        let times = ranks.iter().map(|&(rank, start, time)| (rank, read(rank, start), read(rank, start + time)));
+        let times: Vec<_> = times.collect();
+        self.offsets.add(flow, &times);
+    }
 }
 
 impl Sink for Comparison {
     fn collective(&mut self, step: u64, group: &Group, _: u32, ranks: &[Arrival]) {
-        let kept = ranks.iter().filter(|(rank, ..)| !self.lost[*rank as usize]);
-        let ranks: Vec<_> = kept.map(|&(rank, _, time)| (rank, Duration::from_nanos(time))).collect();
-        self.ranks.add_collective(step, &group.name, &ranks);
+        let kept: Vec<_> = ranks.iter().filter(|(rank, ..)| !self.lost[*rank as usize]).copied().collect();
+        self.add_clocks(CollectiveFlow::All, &kept);
+        let times: Vec<_> = kept.iter().map(|&(rank, _, time)| (rank, Duration::from_nanos(time))).collect();
+        self.ranks.add_collective(step, &group.name, &times);
+        // A group with a lost rank is not compared.
+        if kept.len() == ranks.len() {
+            self.links.add(step, &group.name, CollectiveOperation::AllReduce, group.bytes, &times);
+        }
+        let shortest = kept.iter().map(|(.., time)| *time).min().unwrap_or(0);
+        kept.iter().for_each(|&(rank, _, time)| self.waits[rank as usize] += time - shortest);
     }
 
-    fn exchange(&mut self, step: u64, _: u32, (rank, _, time): Arrival) {
-        if !self.lost[rank as usize] {
-            self.ranks.add_exchange(step, rank, Duration::from_nanos(time));
-        }
+    fn exchange(&mut self, step: u64, _: u32, ranks: [Arrival; 2]) {
+        let kept: Vec<_> = ranks.into_iter().filter(|(rank, ..)| !self.lost[*rank as usize]).collect();
+        self.add_clocks(CollectiveFlow::From(ranks[0].0), &kept);
+        kept.iter().for_each(|&(rank, _, time)| self.ranks.add_exchange(step, rank, Duration::from_nanos(time)));
     }
 
     fn step(&mut self, step: u64, rank: u32, start: u64, end: u64, spans: &[[u64; 2]; PATHS.len()]) {
+        self.end = self.end.max(end);
         if self.lost[rank as usize] {
             return;
         }
-        self.ranks.add_step(rank, step, Duration::from_nanos(end - start));
+        let duration = Duration::from_nanos(end - start);
+        self.ranks.add_step(rank, step, duration);
+        let gpu = PATHS.iter().zip(spans).map(|(path, [_, gpu])| (*path, Duration::from_nanos(*gpu)));
+        let waits = std::mem::take(&mut self.waits[rank as usize]);
+        self.balance.add(rank, step, duration, gpu, Duration::from_nanos(waits));
         let sums = &mut self.spans[rank as usize];
         for (sums, times) in sums.iter_mut().zip(spans) {
             *sums = [sums[0] + times[0], sums[1] + times[1]];
@@ -85,60 +136,117 @@ impl Sink for Comparison {
     }
 }
 
-fn compared(mesh: &Mesh) -> RankWaits {
+/// The result of a comparison.
+struct Compared {
+    waits: RankWaits,
+    links: Vec<SlowLink>,
+    uneven: Option<UnevenWork>,
+    /// The number of clocks whose true offset is in its interval, of those with an interval, and of all.
+    clocks: [usize; 3],
+}
+
+fn compared(mesh: &Mesh) -> Compared {
     let mut random = Random(mesh.seed ^ 1);
-    let is_culprit = |rank: usize| mesh.fault.is_some_and(|(_, culprit, _)| culprit == rank);
-    let lost = (0..mesh.ranks()).map(|rank| random.below(100) == 0 && !is_culprit(rank)).collect();
-    let mut sink = Comparison { ranks: RankComparison::default(), lost, spans: vec![Default::default(); mesh.ranks()] };
-    for rank in (0..mesh.ranks()).filter(|&rank| !sink.lost[rank]) {
-        sink.ranks.add_rank(rank as u32, mesh.ranks() as u32, "");
-    }
+    let is_culprit = |rank: usize| {
+        mesh.fault.is_some_and(|(fault, culprit, _)| match fault {
+            Fault::Link => mesh.tensor_group(culprit).contains(&rank),
+            _ => culprit == rank,
+        })
+    };
+    let ranks = mesh.ranks();
+    let lost: Vec<_> = (0..ranks).map(|rank| random.below(100) == 0 && !is_culprit(rank)).collect();
+    let hosts: Vec<_> = (0..ranks).map(|rank| format!("node-{}", rank / Clocks::RANKS_PER_NODE)).collect();
+    let kept = || (0..ranks).filter(|&rank| !lost[rank]);
+    let mut sink = Comparison {
+        ranks: RankComparison::default(),
+        links: LinkComparison::default(),
+        balance: WorkBalance::default(),
+        offsets: ClockOffsets::new(kept().map(|rank| (rank as u32, hosts[rank].as_str()))),
+        clocks: Clocks::new(ranks, &mut random),
+        random,
+        lost: lost.clone(),
+        waits: vec![0; ranks],
+        spans: vec![Default::default(); ranks],
+        end: 0,
+    };
+    kept().for_each(|rank| sink.ranks.add_rank(rank as u32, ranks as u32, ""));
     mesh.simulate(&mut sink);
     sink.ranks.late();
     for (index, path) in PATHS.iter().enumerate() {
-        let times = sink.spans.iter().enumerate().filter(|(rank, _)| !sink.lost[*rank]);
-        let times: Vec<_> = times.map(|(rank, spans)| (rank as u32, spans[index].map(Duration::from_nanos))).collect();
+        let times: Vec<_> =
+            kept().map(|rank| (rank as u32, sink.spans[rank][index].map(Duration::from_nanos))).collect();
         sink.ranks.add_place(&schema::split_path(path), None, &times);
     }
-    sink.ranks.finish()
+    let waits = sink.ranks.finish();
+    let step = waits.ranks().iter().map(|rank| rank.step).max().unwrap_or_default();
+    let middle = sink.end / 2;
+    let first = sink.clocks.0.len().min(Clocks::node(kept().next().unwrap_or(0) as u32));
+    let at =
+        Timestamp::from_unix_nanos(sink.clocks.read((first * Clocks::RANKS_PER_NODE) as u32, middle).unsigned_abs());
+    let mut clocks = [0; 3];
+    for offset in sink.offsets.offsets(at) {
+        let node = offset.ranks.first().map_or(first, |rank| Clocks::node(*rank));
+        let ahead = sink.clocks.ahead(node, middle) - sink.clocks.ahead(first, middle);
+        clocks[2] += 1;
+        if let Some((least, most)) = offset.interval {
+            clocks[1] += 1;
+            clocks[0] += usize::from((least..=most).contains(&ahead));
+        }
+    }
+    Compared {
+        links: sink.links.slow(step, |rank| hosts[rank as usize].as_str()),
+        uneven: sink.balance.uneven().filter(|_| waits.late().is_empty()),
+        waits,
+        clocks,
+    }
 }
 
-/// Returns whether a fault was found: its rank and no other, its span, and host or GPU. For a slow link, only ranks of
-/// its group, and no span.
-fn is_right(mesh: &Mesh, waits: &RankWaits) -> bool {
-    let Some((fault, culprit, _)) = mesh.fault else { return waits.late().is_empty() };
+/// Returns whether a fault was found: its rank and no other, its span, and host or GPU. For a slow link, its group, and
+/// no span of any rank; for sequences of different lengths, no rank at all.
+fn is_right(mesh: &Mesh, compared: &Compared) -> bool {
+    let Compared { waits, links, uneven, .. } = compared;
     let named: Vec<_> = waits.late().iter().map(|late| late.rank as usize).collect();
-    match fault.span() {
-        Some((path, on_gpu)) => {
-            named == [culprit]
-                && waits.late()[0]
-                    .cause
-                    .as_ref()
-                    .is_some_and(|cause| cause.path == schema::split_path(path) && cause.on_gpu == on_gpu)
-        }
-        None => {
+    match mesh.fault {
+        None => named.is_empty() && links.is_empty() && uneven.is_none(),
+        Some((Fault::Link, culprit, _)) => {
             let group = mesh.tensor_group(culprit);
-            !named.is_empty()
+            matches!(&links[..], [link] if link.ranks.iter().map(|rank| *rank as usize).eq(group.clone()))
                 && named.iter().all(|rank| group.contains(rank))
                 && waits.late().iter().all(|late| late.cause.is_none())
+                && uneven.is_none()
+        }
+        Some((Fault::Sequences, ..)) => {
+            let is_found = uneven.as_ref().is_some_and(|it| it.changes && it.correlation > Some(0.9));
+            is_found && named.is_empty() && links.is_empty()
+        }
+        Some((fault, culprit, _)) => {
+            let cause = waits.late().first().and_then(|late| late.cause.as_ref());
+            let is_cause = cause.zip(fault.span()).is_some_and(|(cause, (path, on_gpu))| {
+                cause.path == schema::split_path(path) && cause.on_gpu == on_gpu
+            });
+            named == [culprit] && is_cause && links.is_empty() && uneven.is_none()
         }
     }
 }
 
 fn judge(ranks: usize, first: u64, last: u64) {
     let mut right: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let mut clocks = [0; 3];
     for seed in first..=last {
         for with_fault in [true, false] {
             let mesh = mesh(ranks, seed, with_fault);
-            let waits = compared(&mesh);
+            let compared = compared(&mesh);
+            (0..3).for_each(|index| clocks[index] += compared.clocks[index]);
             let name = mesh.fault.map_or("none".to_owned(), |(fault, ..)| format!("{fault:?}"));
             let count = right.entry(name).or_default();
             count.1 += 1;
-            if is_right(&mesh, &waits) {
+            if is_right(&mesh, &compared) {
                 count.0 += 1;
             } else {
                 println!("seed {seed}: {mesh:?}");
-                waits.late().iter().take(3).for_each(|late| println!("  {late}"));
+                compared.waits.late().iter().take(3).for_each(|late| println!("  {late}"));
+                compared.links.iter().take(3).for_each(|link| println!("  {link}"));
+                compared.uneven.iter().for_each(|uneven| println!("  {uneven}"));
             }
         }
     }
@@ -146,6 +254,8 @@ fn judge(ranks: usize, first: u64, last: u64) {
     for (fault, (right, all)) in right {
         println!("{fault:12} {right:4} of {all}");
     }
+    let [right, bounded, all] = clocks;
+    println!("of {all} clocks, {bounded} have an interval, and the true offset is in {right} of them");
 }
 
 /// Adds rows to tables, with the clock of each node, and writes them when there are many.
@@ -153,31 +263,22 @@ struct Writer<'a> {
     folder: &'a Path,
     /// The tables of some nodes each.
     tables: Vec<Tables>,
-    /// The offset of each node's clock, in nanoseconds, and its drift, in parts per billion.
-    clocks: Vec<(i64, i64)>,
+    clocks: Clocks,
     lost: Vec<bool>,
     problem: Option<kernspan_parquet::TableError>,
 }
 
 impl Writer<'_> {
-    const RANKS_PER_NODE: usize = 8;
     const RANKS_PER_FILE: usize = 80;
     /// The steps between two writes, so that rows of all ranks fit into memory.
     const STEPS_PER_FILE: u64 = 5;
-    const START: i64 = 1_700_000_000_000_000_000;
-
-    fn clock(&self, rank: u32, at: u64) -> i64 {
-        let (offset, drift) = self.clocks[rank as usize / Self::RANKS_PER_NODE];
-        let at = i64::try_from(at).unwrap_or(i64::MAX);
-        Self::START + at + offset + at / 1000 * drift / 1_000_000
-    }
 
     fn row(&mut self, step: u64, group: &str, number: u32, is_pairwise: bool, (rank, start, time): Arrival) {
         if self.lost[rank as usize] {
             return;
         }
         let operation = if is_pairwise { "sendrecv" } else { "allreduce" };
-        let (from, to) = (self.clock(rank, start), self.clock(rank, start + time));
+        let (from, to) = (self.clocks.read(rank, start), self.clocks.read(rank, start + time));
         self.tables[rank as usize / Self::RANKS_PER_FILE].rows(&schema::COLLECTIVES).push(&[
             rank.into(),
             step.into(),
@@ -201,15 +302,15 @@ impl Sink for Writer<'_> {
         ranks.iter().for_each(|&rank| self.row(step, &group.name, number, false, rank));
     }
 
-    fn exchange(&mut self, step: u64, number: u32, rank: Arrival) {
-        self.row(step, "pipeline", number, true, rank);
+    fn exchange(&mut self, step: u64, number: u32, ranks: [Arrival; 2]) {
+        ranks.into_iter().for_each(|rank| self.row(step, "pipeline", number, true, rank));
     }
 
     fn step(&mut self, step: u64, rank: u32, start: u64, end: u64, spans: &[[u64; 2]; PATHS.len()]) {
         if self.lost[rank as usize] {
             return;
         }
-        let (from, to) = (self.clock(rank, start), self.clock(rank, end));
+        let (from, to) = (self.clocks.read(rank, start), self.clocks.read(rank, end));
         let tables = &mut self.tables[rank as usize / Self::RANKS_PER_FILE];
         let cells = [rank.into(), step.into(), from.into(), (to - from).into(), true.into(), true.into(), 0.into()];
         tables.rows(&schema::STEPS).push(&cells);
@@ -236,16 +337,13 @@ fn write_tables(folder: &Path, ranks: usize, seed: u64) -> Result<(), Box<dyn Er
     let fault = Some((Fault::Loader, culprit, 0.2));
     // 180 collectives of the tensor group, 16 of the data group, and four exchanges.
     let mesh = Mesh { data, tensor, stages, steps: 20, layers: 90, buckets: 16, fault, seed };
-    let nodes = mesh.ranks().div_ceil(Writer::RANKS_PER_NODE);
-    let offset = |random: &mut Random| random.below(100_000_001) as i64 - 50_000_000;
-    let drift = |random: &mut Random| random.below(40_001) as i64 - 20_000;
-    let clocks = (0..nodes).map(|_| (offset(&mut random), drift(&mut random))).collect();
+    let clocks = Clocks::new(mesh.ranks(), &mut random);
     let lost: Vec<_> = (0..mesh.ranks()).map(|rank| random.below(1000) == 0 && rank != culprit).collect();
     let tables = (0..mesh.ranks().div_ceil(Writer::RANKS_PER_FILE)).map(|_| Tables::new("fleet")).collect();
     let mut writer = Writer { folder, tables, clocks, lost, problem: None };
     for rank in (0..mesh.ranks()).filter(|&rank| !writer.lost[rank]) {
-        let node = format!("node-{}", rank / Writer::RANKS_PER_NODE);
-        let start = writer.clock(rank as u32, 0);
+        let node = format!("node-{}", rank / Clocks::RANKS_PER_NODE);
+        let start = writer.clocks.read(rank as u32, 0);
         let rank = [(rank as u64).into(), start.into(), 0.into(), 0.into(), (mesh.ranks() as u64).into()];
         let more = [(*node).into(), 1.into(), "".into(), mesh.steps.into(), 0.into()];
         writer.tables[0].rows(&schema::RANKS).push(&[&rank[..], &more].concat());

@@ -43,10 +43,13 @@ pub(crate) enum Fault {
     Sleep,
     /// Collectives of a tensor group take longer. No span of its ranks does.
     Link,
+    /// Each replica computes for longer by another part in each step, as with sequences of different lengths.
+    Sequences,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 5] = [Self::BackwardGpu, Self::Loader, Self::Optimizer, Self::Sleep, Self::Link];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::BackwardGpu, Self::Loader, Self::Optimizer, Self::Sleep, Self::Link, Self::Sequences];
 
     /// The span that is to be named, and whether it is its GPU time.
     pub(crate) fn span(self) -> Option<(&'static str, bool)> {
@@ -55,7 +58,7 @@ impl Fault {
             Self::Loader => Some((PATHS[LOADER], false)),
             Self::Optimizer => Some((PATHS[OPTIMIZER], false)),
             Self::Sleep => Some((PATHS[FORWARD], false)),
-            Self::Link => None,
+            Self::Link | Self::Sequences => None,
         }
     }
 }
@@ -88,7 +91,8 @@ pub(crate) type Arrival = (u32, u64, u64);
 /// Takes what happens, step by step.
 pub(crate) trait Sink {
     fn collective(&mut self, step: u64, group: &Group, number: u32, ranks: &[Arrival]);
-    fn exchange(&mut self, step: u64, number: u32, rank: Arrival);
+    /// One rank sends to another: the sender first.
+    fn exchange(&mut self, step: u64, number: u32, ranks: [Arrival; 2]);
     /// The host and GPU time of a rank at each of [`PATHS`].
     fn step(&mut self, step: u64, rank: u32, start: u64, end: u64, spans: &[[u64; 2]; PATHS.len()]);
 }
@@ -98,6 +102,8 @@ pub(crate) trait Sink {
 pub(crate) struct Group {
     pub(crate) name: String,
     pub(crate) ranks: Vec<usize>,
+    /// The size of each collective.
+    pub(crate) bytes: u64,
 }
 
 const LOAD: u64 = 1_000_000;
@@ -116,11 +122,13 @@ struct State {
     spans: Vec<[[u64; 2]; PATHS.len()]>,
     /// How much longer everything takes on a rank, for good.
     speed: Vec<f64>,
+    /// How much longer computing takes on a rank in this step.
+    lengths: Vec<f64>,
 }
 
 impl State {
     fn compute(&mut self, rank: usize, path: usize, nanos: u64, extra: u64) {
-        let time = (self.random.noisy(nanos) as f64 * self.speed[rank]) as u64 + extra;
+        let time = (self.random.noisy(nanos) as f64 * self.speed[rank] * self.lengths[rank]) as u64 + extra;
         self.now[rank] += time;
         self.spans[rank][path][1] += time;
         self.spans[rank][path][0] += time / 10;
@@ -180,7 +188,8 @@ impl Mesh {
     pub(crate) fn simulate(&self, sink: &mut impl Sink) {
         let mut random = Random(self.seed);
         let speed = (0..self.ranks()).map(|_| 1.0 + random.part() * 0.005).collect();
-        let mut state = State { random, now: vec![0; self.ranks()], spans: Vec::new(), speed };
+        let mut state =
+            State { random, now: vec![0; self.ranks()], spans: Vec::new(), speed, lengths: vec![1.0; self.ranks()] };
         let (stages, datas, tensors) = (0..self.stages, 0..self.data, 0..self.tensor);
         let tensor_groups: Vec<Vec<Group>> = stages
             .clone()
@@ -188,6 +197,7 @@ impl Mesh {
                 let group = |data| Group {
                     name: format!("tensor-{stage}-{data}"),
                     ranks: tensors.clone().map(|tensor| self.rank(stage, data, tensor)).collect(),
+                    bytes: 1 << 20,
                 };
                 datas.clone().map(group).collect()
             })
@@ -195,6 +205,7 @@ impl Mesh {
         let data_group = |stage: usize, tensor: usize| Group {
             name: format!("data-{stage}-{tensor}"),
             ranks: datas.clone().map(|data| self.rank(stage, data, tensor)).collect(),
+            bytes: 64 << 20,
         };
         let data_groups: Vec<_> = stages.clone().flat_map(|stage| tensors.clone().map(move |it| (stage, it))).collect();
         let data_groups: Vec<_> = data_groups.into_iter().map(|(stage, tensor)| data_group(stage, tensor)).collect();
@@ -203,6 +214,10 @@ impl Mesh {
         let lost = (self.nominal_step() as f64 * part) as u64;
         let extra = |fault: Fault, rank: usize| if kind == Some(fault) && rank == culprit { lost } else { 0 };
         for step in 0..self.steps {
+            if kind == Some(Fault::Sequences) {
+                let lengths: Vec<_> = datas.clone().map(|_| 1.0 + (0.5 + 2.0 * part) * state.random.part()).collect();
+                state.lengths = (0..self.ranks()).map(|rank| lengths[rank / self.tensor % self.data]).collect();
+            }
             state.spans = vec![Default::default(); self.ranks()];
             let starts = state.now.clone();
             for rank in 0..self.data * self.tensor {
@@ -219,7 +234,7 @@ impl Mesh {
                             for &rank in &group.ranks {
                                 let from = if is_backward { rank + behind } else { rank - behind };
                                 let passed = state.pass(from, rank);
-                                passed.into_iter().for_each(|it| sink.exchange(step, u32::from(is_backward), it));
+                                sink.exchange(step, u32::from(is_backward), passed);
                             }
                         }
                         self.layers(&mut state, sink, step, group, (path, time, is_backward), &extra);

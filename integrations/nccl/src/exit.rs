@@ -1,5 +1,5 @@
-//! Wakes the thread of a [`Watch`](crate::watch::Watch) when the process ends: by `exit`, by returning from `main` while
-//! the plugin still lives, or by `SIGTERM`.
+//! Wakes the thread of a `Watch` when the process ends: by `exit`, by returning from `main` while the plugin still
+//! lives, or by `SIGTERM`.
 
 #![allow(unsafe_code, reason = "exit and fork handlers are functions of C")]
 

@@ -28,8 +28,8 @@
 //!
 //! The last 64 calls of each communicator are kept, with how far each has come: entered by the program, launched,
 //! started on the GPU, finished. With a folder, each rank writes a small file there when a step takes too long, on a
-//! signal, and at the end, also by `exit` or `SIGTERM`; `kernspan ranks hang FOLDER` then names the ranks that are missing from a collective, and
-//! the span that each of them is in:
+//! signal, and at the end, also by `exit` or `SIGTERM`; `kernspan ranks hang FOLDER` then names the ranks that are
+//! missing from a collective, and the span that each of them is in:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -156,3 +156,47 @@ fn advice_names_the_same_rank_and_span() {
     assert_eq!(finding["saving"]["likely"], ranks["late"][0]["saves_up_to"]);
     assert!(slow("ranks/even").is_empty());
 }
+
+/// Writes the recorded ranks without a fault three times, as twelve ranks in three groups. `edit` gets the rank and
+/// each kernel.
+fn three_groups(folder: &std::path::Path, edit: impl Fn(u64, &mut serde_json::Value)) {
+    for rank in 0..12 {
+        let file = std::fs::File::open(fixture(&format!("ranks/even/rank{}.json.gz", rank % 4))).unwrap();
+        let mut text = String::new();
+        flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).unwrap();
+        let mut trace: serde_json::Value = serde_json::from_str(&text).unwrap();
+        trace["distributedInfo"]["rank"] = rank.into();
+        trace["distributedInfo"]["world_size"] = 12.into();
+        for event in trace["traceEvents"].as_array_mut().unwrap().iter_mut().filter(|event| event["cat"] == "kernel") {
+            if event["args"]["Process Group Name"].is_string() {
+                event["args"]["Process Group Name"] = (rank / 4).to_string().into();
+            }
+            edit(rank, event);
+        }
+        std::fs::write(folder.join(format!("rank{rank:02}.json")), trace.to_string()).unwrap();
+    }
+}
+
+#[test]
+fn a_slow_link_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    three_groups(folder.path(), |rank, event| {
+        if rank / 4 == 1 && event["args"]["Process Group Name"].is_string() {
+            event["dur"] = (event["dur"].as_f64().unwrap() + 2000.0).into();
+        }
+    });
+    let text = printed("ranks --format md", &[folder.path()]);
+    let start = "a link between ranks 4, 5, 6, 7 is slow: all-reduce takes ";
+    assert!(text.contains(start) && text.contains(" groups alike (") && text.contains(" MB/s, not "), "{text}");
+    let json = printed_json("ranks --json", &[folder.path()]);
+    let links = json["slow_links"].as_array().unwrap();
+    assert_eq!((links.len(), links[0]["group"].as_str()), (1, Some("1")));
+    // Seven all-reduces in a step.
+    let costs = links[0]["costs"].as_f64().unwrap() / 1e6;
+    assert!((costs - 14.0).abs() < 0.5, "{costs} ms");
+    let page = folder.path().join("page.html");
+    assert_eq!(run(&format!("ranks --html {}", page.display()), &[folder.path()]).code, 0);
+    assert!(std::fs::read_to_string(page).unwrap().contains("Slow links"));
+    let even = printed_json("ranks --json", &[&fixture("ranks/even")]);
+    assert!(even["slow_links"].as_array().unwrap().is_empty() && even["uneven_work"].as_array().unwrap().is_empty());
+}
