@@ -1,7 +1,7 @@
 //! The flight recorder's settings: how much of the recent past is kept, and when it is written.
 
-use crate::request::StepCondition;
-use std::time::Duration;
+use crate::{request::StepCondition, units};
+use std::{fmt, str::FromStr, time::Duration};
 
 /// A flight recorder: it records all the time, keeps the last steps in memory, and writes them when something happens.
 ///
@@ -45,22 +45,50 @@ pub struct FlightRecorder {
     pub(crate) gpu: bool,
 }
 
-/// How much is kept.
+/// How much a [`FlightRecorder`] keeps. As text, it is a number of steps, `100`, or a time, `10s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FlightLength {
+#[non_exhaustive]
+pub enum FlightLength {
+    /// So many steps or more.
     Steps(u64),
+    /// So much time or more, in whole steps.
     Duration(Duration),
+}
+
+impl FromStr for FlightLength {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let steps = text.trim().parse().ok().map(Self::Steps);
+        let length = steps.or_else(|| units::parse_duration(text.trim()).map(Self::Duration));
+        length.ok_or_else(|| format!("expected a number of steps, or a time such as \"10s\", found {text:?}"))
+    }
+}
+
+impl fmt::Display for FlightLength {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Steps(steps) => steps.fmt(f),
+            Self::Duration(time) => write!(f, "{time:?}"),
+        }
+    }
+}
+
+impl From<FlightLength> for FlightRecorder {
+    fn from(length: FlightLength) -> Self {
+        Self { length, slow: None, gpu: false }
+    }
 }
 
 impl FlightRecorder {
     /// Keeps this many steps or more. It must not be 0.
     pub fn steps(steps: u64) -> Self {
-        Self { length: FlightLength::Steps(steps), slow: None, gpu: false }
+        FlightLength::Steps(steps).into()
     }
 
     /// Keeps this much time or more, in whole steps.
     pub fn duration(duration: Duration) -> Self {
-        Self { length: FlightLength::Duration(duration), slow: None, gpu: false }
+        FlightLength::Duration(duration).into()
     }
 
     /// Writes what is kept after a step that meets this condition. By default, no step does.

@@ -178,7 +178,7 @@ pub use self::{
     error::Error,
     export::{Chrome, Collected, Exporter, Html, Perfetto, Stacks, TensorBoard},
     failure::Failure,
-    flight::FlightRecorder,
+    flight::{FlightLength, FlightRecorder},
     heap::Allocator,
     host::ProfilerLayer,
     memory::MemorySnapshots,

@@ -27,6 +27,8 @@ fn program() -> Result<(), kernspan::Error> {
             profiler.step();
         }
         println!("started: {}", profiler.start());
+        #[cfg(all(feature = "control", unix))]
+        println!("listens: {}", kernspan::control::Client::of_process(std::process::id()).is_ok());
     });
     let report = profiler.finish()?;
     println!("report: {report}");
@@ -202,4 +204,20 @@ fn the_files_of_old_windows_are_removed() {
     // A limit that is less than one window: the last stays.
     let text = printed(folder.path(), &[&all[..], &[("KERNSPAN_DISK_LIMIT_BYTES", "1 B")]].concat());
     assert!(text.contains("removed the files of the 9 oldest windows (") && text.contains(".pftrace"), "{text}");
+}
+
+#[cfg(all(feature = "control", unix))]
+#[test]
+fn a_variable_lets_the_program_be_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = ("XDG_RUNTIME_DIR", folder.path().to_str().unwrap());
+    let listens = |variables: &[(&str, &str)]| {
+        let text = printed(folder.path(), &[&[runtime], variables].concat());
+        text.contains("listens: true") && !text.contains("listens: false")
+    };
+    assert!(listens(&[("KERNSPAN_CONTROL", "1")]));
+    assert!(listens(&[("KERNSPAN_CONTROL", "1"), ("KERNSPAN_FLIGHT_RECORDER", "5")]));
+    assert!(!listens(&[("KERNSPAN", "on")]));
+    assert!(!listens(&[("KERNSPAN", "off"), ("KERNSPAN_CONTROL", "1")]));
+    assert!(!run(folder.path(), &[("KERNSPAN_FLIGHT_SLOW_STEP", "step_time > 1s")]).status.success());
 }

@@ -22,7 +22,7 @@ pub(super) const CYCLE: [&str; 6] = ["skip_first", "skip_first_wait", "wait", "w
 /// The section of a larger file that has the settings.
 const SECTION: &str = "profiling";
 /// Variables that are read elsewhere.
-const OTHER_VARIABLES: [&str; 3] = ["KERNSPAN_CONTROL", "KERNSPAN_CUPTI", "KERNSPAN_RUN_ID"];
+const OTHER_VARIABLES: [&str; 2] = ["KERNSPAN_CUPTI", "KERNSPAN_RUN_ID"];
 
 /// Settings, and where each came from.
 #[derive(Debug, Default)]
@@ -37,8 +37,6 @@ pub(super) struct Variables {
     /// The file that `KERNSPAN_CONFIG` names.
     pub(super) file: Option<PathBuf>,
     pub(super) layer: Layer,
-    /// Whether `KERNSPAN_CONTROL` lets others ask for windows.
-    pub(super) control: bool,
 }
 
 impl Layer {
@@ -106,6 +104,9 @@ impl Layer {
         if profiling.save_on_exit == Some(true) && !cfg!(all(feature = "signals", unix)) {
             return fault("save_on_exit", "`save_on_exit` needs the feature `signals` of kernspan, on Unix".to_owned());
         }
+        if profiling.control == Some(true) && !cfg!(all(feature = "control", unix)) {
+            return fault("control", "`control` needs the feature `control` of kernspan, on Unix".to_owned());
+        }
         Ok(())
     }
 }
@@ -166,9 +167,7 @@ impl Variables {
             self.file = Some(value.into());
             return Ok(());
         }
-        if OTHER_VARIABLES.contains(&name) || name.starts_with("KERNSPAN_CONTROL_") {
-            let is_off = ["0", "off", "false", "no"].iter().any(|off| value.eq_ignore_ascii_case(off));
-            self.control |= name == "KERNSPAN_CONTROL" && !is_off;
+        if OTHER_VARIABLES.contains(&name) {
             return Ok(());
         }
         let key =

@@ -4,7 +4,7 @@ use super::{
     values::{Export, StepRange, activity_name},
     visitors::{read_activities, read_bytes, read_exports, write_activities},
 };
-use crate::activity::Activity;
+use crate::{activity::Activity, flight::FlightLength, request::StepCondition};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -124,6 +124,9 @@ settings! {
         memory_limit_bytes: u64 = "BYTES", "The most bytes that windows take until they have been exported.",
         print_report: bool = "true|false", "Whether the report is printed if the profiler is dropped.",
         save_on_exit: bool = "true|false", "Whether the recording is saved at Ctrl-C and exit.",
+        control: bool = "true|false", "Whether the running program can be asked from outside.",
+        flight_recorder: FlightLength = "STEPS|TIME", "How much of the recent past is kept.",
+        flight_slow_step: StepCondition = "CONDITION", "The condition of a step that writes what is kept.",
     }
 }
 
@@ -149,6 +152,8 @@ setting_text! {
     String: value => value.clone();
     PathBuf: value => value.display().to_string();
     StepRange: value => value.to_string();
+    FlightLength: value => value.to_string();
+    StepCondition: value => value.to_string();
     Vec<Activity>: value => value.iter().map(|activity| activity_name(*activity)).collect::<Vec<_>>().join(",");
     Vec<Export>: value => value.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
 }

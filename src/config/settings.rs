@@ -6,10 +6,13 @@ use super::{
     run_folder::run_folder,
     values::{Export, Format},
 };
+#[cfg(all(feature = "control", unix))]
+use crate::control::Listen;
 use crate::{
     activity::{Activities, Activity},
     builder::ProfilerBuilder,
     config_error::{ConfigError, Origin},
+    flight::FlightRecorder,
     profiler::Profiler,
     schedule::Schedule,
 };
@@ -45,7 +48,6 @@ use std::{
 pub struct Settings {
     profiling: Profiling,
     origins: BTreeMap<&'static str, Origin>,
-    control: bool,
 }
 
 /// The effective value of a setting, and where it came from.
@@ -119,14 +121,12 @@ impl Settings {
         variables: impl IntoIterator<Item = (N, V)>,
     ) -> Result<Self, ConfigError> {
         let owned = |(name, value): (N, V)| (name.as_ref().to_owned(), value.as_ref().to_owned());
-        let Variables { file, layer, control } = Variables::read(variables.into_iter().map(owned))?;
+        let Variables { file, layer } = Variables::read(variables.into_iter().map(owned))?;
         let settings = match file {
             Some(file) => self.with_file(file)?,
             None => self,
         };
-        let mut settings = settings.over(layer)?;
-        settings.control |= control;
-        Ok(settings)
+        settings.over(layer)
     }
 
     /// Adds a layer.
@@ -166,6 +166,13 @@ impl Settings {
         if let Err(error) = self.schedule().check() {
             return fault("active", error.to_string());
         }
+        if self.profiling.flight_slow_step.is_some() && self.profiling.flight_recorder.is_none() {
+            let problem = "`flight_slow_step` needs `flight_recorder`: say how much is kept".to_owned();
+            return fault("flight_slow_step", problem);
+        }
+        if self.profiling.flight_recorder.is_some_and(|length| FlightRecorder::from(length).check().is_err()) {
+            return fault("flight_recorder", "`flight_recorder` is 0, so nothing would be kept".to_owned());
+        }
         if self.profiling.heap_lines == Some(true) && !self.activities().contains(&Activity::Heap) {
             return fault("heap_lines", "`heap_lines` needs the activity `heap`: add it to `activities`".to_owned());
         }
@@ -184,7 +191,18 @@ impl Settings {
 
     /// Whether the profiler is on: as `enabled` and `KERNSPAN` say, or else if anything is set.
     pub fn is_enabled(&self) -> bool {
-        self.profiling.enabled.unwrap_or(!self.origins.is_empty() || self.control)
+        let is_asked = || self.origins.keys().any(|key| *key != "control") || self.has_control();
+        self.profiling.enabled.unwrap_or_else(is_asked)
+    }
+
+    /// Whether the running program can be asked from outside.
+    fn has_control(&self) -> bool {
+        self.profiling.control == Some(true)
+    }
+
+    /// Whether windows are recorded only when somebody or something asks for them.
+    fn records_on_demand(&self) -> bool {
+        self.has_control() || self.profiling.flight_recorder.is_some()
     }
 
     /// The reason why the profiler is off.
@@ -211,7 +229,7 @@ impl Settings {
                 .active(active.unwrap_or(1))
                 .repeat(repeat.unwrap_or(0)),
             // Nothing is recorded until somebody asks for it.
-            (None, false) if self.control => Schedule::manual(),
+            (None, false) if self.records_on_demand() => Schedule::manual(),
             (None, false) => Schedule::new().wait(5).warmup(1).active(3).repeat(1),
         }
     }
@@ -270,6 +288,15 @@ impl Settings {
         if profiling.save_on_exit == Some(true) {
             builder = builder.save_on_exit();
         }
+        #[cfg(all(feature = "control", unix))]
+        if self.has_control() {
+            builder = builder.listen(Listen::default());
+        }
+        if let Some(length) = profiling.flight_recorder {
+            let recorder = FlightRecorder::from(length);
+            let slow = profiling.flight_slow_step;
+            builder = builder.flight_recorder(slow.map_or(recorder.clone(), |slow| recorder.on_slow_step(slow)));
+        }
         let folder = run_folder(&self.dir());
         builder = self.exports().iter().fold(builder, |builder, export| export.add_to(builder, &folder));
         Ok(if self.is_enabled() { builder } else { builder.off_because(self.why_off()) })
@@ -290,7 +317,7 @@ impl Settings {
         // Defaults of the schedule are those of PyTorch as soon as a part of it is set.
         let cycle = |by_default: &str| match (&self.profiling.steps, is_set) {
             (None, true) => "0".to_owned(),
-            (None, false) if !self.control => by_default.to_owned(),
+            (None, false) if !self.records_on_demand() => by_default.to_owned(),
             _ => String::new(),
         };
         match key {
@@ -301,7 +328,9 @@ impl Settings {
             "repeat" => cycle("1"),
             "skip_first" => cycle("0"),
             "profile_memory" => self.activities().contains(&Activity::Memory).to_string(),
-            "skip_first_wait" | "with_stack" | "heap_lines" | "print_report" | "save_on_exit" => "false".to_owned(),
+            "skip_first_wait" | "with_stack" | "heap_lines" | "print_report" | "save_on_exit" | "control" => {
+                "false".to_owned()
+            }
             "record_shapes" | "with_flops" => "true".to_owned(),
             "dir" => Self::DIR.to_owned(),
             "memory_limit_bytes" => ProfilerBuilder::MEMORY_LIMIT_BYTES.to_string(),

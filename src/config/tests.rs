@@ -34,7 +34,8 @@ fn errors_of_files_have_a_place_and_a_suggestion() {
             "model: {size: 3}\nactive: 3\n",
             "a.yaml:1:1: unknown key `model`: known are enabled, skip_first, skip_first_wait, wait, warmup, active, \
              repeat, steps, step_on, activities, record_shapes, profile_memory, with_stack, with_flops, heap_lines, \
-             export, on_trace_ready, dir, disk_limit_bytes, memory_limit_bytes, print_report, save_on_exit; a file \
+             export, on_trace_ready, dir, disk_limit_bytes, memory_limit_bytes, print_report, save_on_exit, \
+             control, flight_recorder, flight_slow_step; a file \
              with other sections needs a section `profiling`",
         ),
         // Wrong types.
@@ -184,8 +185,9 @@ fn nothing_is_recorded_unless_something_asks_for_it() {
         assert_eq!(on(&[variable]).schedule().to_string(), "wait 5, warmup 1, active 3, repeat 1");
         assert!(on(&[variable]).is_enabled());
     }
-    let control = on(&[("KERNSPAN_CONTROL", "1"), ("KERNSPAN_CONTROL_DIR", "x")]);
-    assert!(control.is_enabled() && control.schedule().is_manual());
+    for variable in [("KERNSPAN_CONTROL", "1"), ("KERNSPAN_FLIGHT_RECORDER", "10s")] {
+        assert!(on(&[variable]).is_enabled() && on(&[variable]).schedule().is_manual(), "{variable:?}");
+    }
     assert!(!on(&[("KERNSPAN_CONTROL", "0")]).is_enabled());
 }
 

@@ -1,7 +1,7 @@
 //! How serde reads and writes the types of settings.
 
 use super::values::{Activities, Export, StepRange, activity_name, bytes};
-use crate::activity::Activity;
+use crate::{activity::Activity, flight::FlightLength, request::StepCondition};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{Error, MapAccess, SeqAccess, Unexpected, Visitor},
@@ -22,7 +22,7 @@ impl<'de, T> Visitor<'de> for Parsed<T> {
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
-        // Only bytes can be a plain number.
+        // Only bytes and steps can be plain numbers.
         let wrong = |_| E::invalid_type(Unexpected::Unsigned(number), &self.expected);
         (self.parse)(&number.to_string()).map_err(wrong)
     }
@@ -56,6 +56,20 @@ impl<'de> Deserialize<'de> for StepRange {
     }
 }
 
+impl<'de> Deserialize<'de> for FlightLength {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected = "a number of steps, or a time such as \"10s\"";
+        deserializer.deserialize_any(Parsed { expected, parse: Self::from_str })
+    }
+}
+
+impl<'de> Deserialize<'de> for StepCondition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected = "a condition, such as \"step_time > 2*median\"";
+        deserializer.deserialize_any(Parsed { expected, parse: Self::from_str })
+    }
+}
+
 impl<'de> Deserialize<'de> for Activities {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Parsed { expected: "an activity, such as \"cuda\"", parse: Self::from_str })
@@ -63,6 +77,18 @@ impl<'de> Deserialize<'de> for Activities {
 }
 
 impl Serialize for Export {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for FlightLength {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for StepCondition {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
