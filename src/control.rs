@@ -94,6 +94,7 @@ impl Control {
     /// A request for a duration in a program without steps opens its window now.
     pub fn record(&self, request: RecordRequest) -> Requested {
         match (request.length, request.start) {
+            (RequestLength::Recent, RequestStart::NextStep) => self.write_recent(request.folder),
             (RequestLength::Duration(duration), RequestStart::NextStep) if !self.session.status().has_steps => {
                 if let Err(problem) = request.check() {
                     return Requested::refused(problem);

@@ -38,6 +38,8 @@ pub struct RecordRequest {
 pub(crate) enum RequestLength {
     Steps(u64),
     Duration(Duration),
+    /// What the flight recorder has kept.
+    Recent,
 }
 
 /// Where a requested window is to begin.
@@ -58,6 +60,11 @@ impl RecordRequest {
     /// from now on.
     pub fn duration(duration: Duration) -> Self {
         Self { length: RequestLength::Duration(duration), start: RequestStart::NextStep, folder: None }
+    }
+
+    /// Asks for what the [flight recorder](crate::FlightRecorder) has kept, instead of steps to come.
+    pub fn recent() -> Self {
+        Self { length: RequestLength::Recent, start: RequestStart::NextStep, folder: None }
     }
 
     /// Sets the first step, counted from 0. It must not have begun.
@@ -81,6 +88,9 @@ impl RecordRequest {
 
     pub(crate) fn check(&self) -> Result<(), String> {
         match self.length {
+            RequestLength::Recent if self.start != RequestStart::NextStep => {
+                Err("what was kept has no step to begin with, nor a condition".to_owned())
+            }
             RequestLength::Steps(0) => Err("a window of 0 steps was requested: ask for 1 or more".to_owned()),
             RequestLength::Duration(Duration::ZERO) => Err("a window of no duration was requested".to_owned()),
             _ => Ok(()),

@@ -67,7 +67,8 @@ pub enum Request {
     },
 }
 
-/// A request for a window. Either `steps` or `duration_ms` must be given, and at most one of `at_step` and `when`.
+/// A request for a window. Either `steps`, `duration_ms` or `recent` must be given, and at most one of `at_step` and
+/// `when`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Record {
@@ -77,6 +78,9 @@ pub struct Record {
     /// The time in milliseconds, up to the end of the step in which it has passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
+    /// Whether to write what the [flight recorder](crate::FlightRecorder) has kept, instead of steps to come.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub recent: bool,
     /// The first step, which must not have begun.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_step: Option<u64>,
@@ -96,10 +100,11 @@ impl Record {
 
     /// Returns the request as the program makes it, or what is wrong with it.
     pub(super) fn to_request(&self) -> Result<RecordRequest, String> {
-        let request = match (self.steps, self.duration_ms) {
-            (Some(steps), None) => RecordRequest::steps(steps),
-            (None, Some(millis)) => RecordRequest::duration(Duration::from_millis(millis)),
-            _ => return Err("expected either steps or duration_ms".to_owned()),
+        let request = match (self.steps, self.duration_ms, self.recent) {
+            (Some(steps), None, false) => RecordRequest::steps(steps),
+            (None, Some(millis), false) => RecordRequest::duration(Duration::from_millis(millis)),
+            (None, None, true) if self.at_step.is_none() && self.when.is_none() => RecordRequest::recent(),
+            _ => return Err("expected either steps, duration_ms or recent".to_owned()),
         };
         let request = match (self.at_step, &self.when) {
             (None, None) => request,

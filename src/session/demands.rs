@@ -120,6 +120,8 @@ impl Demands {
         let left = match request.length {
             RequestLength::Steps(steps) => Left::Steps(steps),
             RequestLength::Duration(duration) => Left::Until(Instant::now() + duration),
+            // It is not a demand on steps to come: see `Control::record`.
+            RequestLength::Recent => Left::Steps(1),
         };
         self.current = Some(Current { left, ticket: Some(ticket) });
     }

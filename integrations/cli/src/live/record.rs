@@ -32,6 +32,7 @@ Examples:
   kernspan record --pid 4711                                   the next 10 steps
   kernspan record --pid 4711 --duration 5s --out runs/slow
   kernspan record --pid 4711 --steps 3 --when 'step_time > 2*median'
+  kernspan record --pid 4711 --recent                          what the flight recorder has kept
   kernspan record --run 42 --steps 5 --at-step 40000           all ranks of a run on this machine
 
 Exit status: 0 success; 1 a program cannot be asked, or a window was not recorded; 2 usage error")]
@@ -45,6 +46,9 @@ pub(crate) struct Args {
     /// steps that they take in that time
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
+    /// Write what the program's flight recorder has kept, instead of steps to come
+    #[arg(long, conflicts_with_all = ["steps", "duration", "at_step", "when"])]
+    recent: bool,
     /// First step, counted from 0; it must not have begun
     #[arg(long, value_name = "N", conflicts_with = "when")]
     at_step: Option<u64>,
@@ -99,6 +103,7 @@ impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
         let programs = self.target.find()?;
         let steps = match self.duration {
+            _ if self.recent => None,
             None => Some(self.steps.unwrap_or(Self::STEPS)),
             Some(time) => common_steps(&programs, time),
         };
@@ -106,7 +111,8 @@ impl Args {
         let record = Record {
             steps,
             duration_ms: duration.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-            at_step: self.at_step.or_else(|| common_step(&programs).filter(|_| self.when.is_none())),
+            recent: self.recent,
+            at_step: self.at_step.or_else(|| common_step(&programs).filter(|_| self.when.is_none() && !self.recent)),
             when: self.when.map(|condition| condition.to_string()),
             out: if self.exporters { None } else { Some(self.folder(&programs)?) },
         };
