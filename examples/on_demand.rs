@@ -7,8 +7,8 @@
 //! kernspan record --pid PID --steps 10
 //! ```
 //!
-//! It also keeps its last hundred steps, and writes them to `runs/on_demand` after a step that is three times as slow as
-//! usual. It ends after a number of seconds, if one is given.
+//! It also keeps its last hundred steps, and writes them to `runs/on_demand` after a step that is three times as slow
+//! as usual. It ends after a number of seconds, if one is given.
 
 use kernspan::{Chrome, FlightRecorder, Profiler, Schedule, control::Listen};
 use std::time::{Duration, Instant};
