@@ -194,7 +194,9 @@ fn garbage_is_refused_politely() {
     // A request that makes no sense does not cost the connection.
     let mut client = training.client();
     let wrong = [
-        (Record::default(), "expected either steps or duration_ms"),
+        (Record::default(), "expected either steps, duration_ms or recent"),
+        (Record { recent: true, ..Record::default() }, "there is no flight recorder"),
+        (Record { recent: true, ..Record::steps(1) }, "expected either steps, duration_ms or recent"),
         (Record::steps(0), "a window of 0 steps"),
         (Record { at_step: Some(0), ..Record::steps(1) }, "step 0 has begun"),
         (Record { when: Some("loss > 3".into()), ..Record::steps(1) }, "step_time > 2*median"),
