@@ -139,8 +139,9 @@ impl State {
         };
         let is_free = closes || self.window.is_none();
         let is_due = (begins || self.overdue) && is_free;
+        let wanted = self.next_kind().filter(|kind| is_free && (is_due || kind.is_flight()));
 
-        if (closes || is_due) && self.is_forked() {
+        if (closes || wanted.is_some()) && self.is_forked() {
             return;
         }
         let sampled = if before == Phase::Wait && self.window.is_none() {
@@ -150,9 +151,8 @@ impl State {
             None
         };
         self.lost_steps += u64::from(self.overdue);
-        let scheduled = self.phase.is_recording();
-        let opens = self.next_kind().filter(|_| is_free && (is_due || !scheduled) && self.charge_window());
-        self.overdue = is_due && scheduled && opens.is_none();
+        let opens = wanted.filter(|_| self.charge_window());
+        self.overdue = wanted.is_some_and(|kind| !kind.is_flight()) && opens.is_none();
         // A step that ends a window ends with it, to the tick.
         let changes = closes || opens.is_some();
         let _edge = changes.then(|| host.edge());

@@ -75,6 +75,7 @@ Examples:
   kernspan sweep --var BATCH=16,32,64 -- ./train       which batch size is worth it
   kernspan run --schedule steps=100..110 -- ./train    record a program with other settings
   kernspan ps                                          running programs that can be asked
+  kernspan top --pid 4711                              watch a running program
   kernspan record --pid 4711 --steps 10                a window of a running program
 
 Exit status:
