@@ -45,6 +45,9 @@ impl ProfilerBuilder {
     ///   the figures of a run, for which the quarter is enough. [`Collected`](crate::Collected) keeps all traces;
     /// - with [`Activity::Memory`] or [`Activity::Heap`], the readings of memory: half a megabyte in all;
     /// - with [`Activity::Heap`], the samples of an open window, up to 5 MB: they are reserved when it closes.
+    ///
+    /// [`Activity::Heap`]: crate::Activity::Heap
+    /// [`Activity::Memory`]: crate::Activity::Memory
     pub fn memory_limit_bytes(mut self, bytes: usize) -> Self {
         self.memory_limit_bytes = bytes;
         self
