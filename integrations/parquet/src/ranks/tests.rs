@@ -47,7 +47,10 @@ fn tables(traces: &[Trace]) -> TempDir {
 #[track_caller]
 fn assert_equal(tables: &ComparedRanks, traces: &RankWaits) {
     assert_eq!(tables.waits.ranks(), traces.ranks());
-    assert_eq!(tables.waits.late(), traces.late());
+    // Tables do not have what the simulation of a rank needs.
+    let mut late = traces.late().to_vec();
+    late.iter_mut().for_each(|late| late.saves_up_to = None);
+    assert_eq!(tables.waits.late(), late);
     assert_eq!(tables.waits.warnings(), traces.warnings());
 }
 
