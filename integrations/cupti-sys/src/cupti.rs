@@ -307,7 +307,12 @@ impl Cupti {
         self.call("cuptiFinalize", self.functions.finalize, |f| unsafe { f() })
     }
 
-    fn call<F>(&self, function: &'static str, pointer: Option<F>, call: impl FnOnce(F) -> u32) -> Result<(), Error> {
+    pub(crate) fn call<F>(
+        &self,
+        function: &'static str,
+        pointer: Option<F>,
+        call: impl FnOnce(F) -> u32,
+    ) -> Result<(), Error> {
         match call(pointer.ok_or(Error::Missing { function })?) {
             result::SUCCESS => Ok(()),
             code => Err(Error::Failed { function, code, message: self.message(code) }),

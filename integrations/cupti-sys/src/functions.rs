@@ -1,4 +1,7 @@
-use crate::callback::{BufferCompleted, BufferRequested, Callback};
+use crate::{
+    callback::{BufferCompleted, BufferRequested, Callback},
+    pm_params as pm,
+};
 use libloading::os::unix::Library;
 use std::ffi::{c_char, c_void};
 
@@ -45,4 +48,26 @@ functions! {
     activity_get_next_record = "cuptiActivityGetNextRecord": (*mut u8, usize, *mut *mut u8);
     activity_get_num_dropped_records = "cuptiActivityGetNumDroppedRecords": (*mut c_void, u32, *mut usize);
     finalize = "cuptiFinalize": ();
+    profiler_initialize = "cuptiProfilerInitialize": (*mut pm::ProfilerInitialize);
+    profiler_deinitialize = "cuptiProfilerDeInitialize": (*mut pm::ProfilerDeInitialize);
+    profiler_device_supported = "cuptiProfilerDeviceSupported": (*mut pm::DeviceSupported);
+    device_get_chip_name = "cuptiDeviceGetChipName": (*mut pm::GetChipName);
+    host_initialize = "cuptiProfilerHostInitialize": (*mut pm::HostInitialize);
+    host_deinitialize = "cuptiProfilerHostDeinitialize": (*mut pm::HostDeinitialize);
+    host_config_add_metrics = "cuptiProfilerHostConfigAddMetrics": (*mut pm::ConfigAddMetrics);
+    host_get_config_image_size = "cuptiProfilerHostGetConfigImageSize": (*mut pm::GetConfigImageSize);
+    host_get_config_image = "cuptiProfilerHostGetConfigImage": (*mut pm::GetConfigImage);
+    host_get_num_of_passes = "cuptiProfilerHostGetNumOfPasses": (*mut pm::GetNumOfPasses);
+    host_evaluate = "cuptiProfilerHostEvaluateToGpuValues": (*mut pm::EvaluateToGpuValues);
+    pm_get_counter_availability = "cuptiPmSamplingGetCounterAvailability": (*mut pm::CounterAvailability);
+    pm_enable = "cuptiPmSamplingEnable": (*mut pm::Enable);
+    pm_disable = "cuptiPmSamplingDisable": (*mut pm::Disable);
+    pm_start = "cuptiPmSamplingStart": (*mut pm::Start);
+    pm_stop = "cuptiPmSamplingStop": (*mut pm::Stop);
+    pm_set_config = "cuptiPmSamplingSetConfig": (*mut pm::SetConfig);
+    pm_decode_data = "cuptiPmSamplingDecodeData": (*mut pm::DecodeData);
+    pm_get_counter_data_size = "cuptiPmSamplingGetCounterDataSize": (*mut pm::GetCounterDataSize);
+    pm_image_initialize = "cuptiPmSamplingCounterDataImageInitialize": (*mut pm::CounterDataImageInitialize);
+    pm_get_counter_data_info = "cuptiPmSamplingGetCounterDataInfo": (*mut pm::GetCounterDataInfo);
+    pm_get_sample_info = "cuptiPmSamplingCounterDataGetSampleInfo": (*mut pm::GetSampleInfo);
 }

@@ -1,4 +1,5 @@
-//! Bindings to NVIDIA's CUPTI that are loaded at run time: the activity API and the callback API of `libcupti`.
+//! Bindings to NVIDIA's CUPTI that are loaded at run time: the activity API, the callback API and PM
+//! sampling of `libcupti`.
 //!
 //! A program built with this crate needs no CUDA toolkit, header or linker flag, runs on machines without a GPU, and
 //! works with every CUPTI from CUDA 12.0 to 13.4.
@@ -48,6 +49,9 @@ mod functions;
 mod layout;
 mod load;
 mod nvml;
+mod pm_config;
+mod pm_params;
+mod pm_sampler;
 mod records;
 mod search_paths;
 
@@ -68,6 +72,8 @@ pub use self::{
     driver::{Context, Device, Driver},
     error::{Error, LoadError},
     nvml::{Nvml, NvmlDevice},
+    pm_config::{PmConfig, PmDevice},
+    pm_sampler::{Decoded, PmSampler},
     records::Records,
 };
 

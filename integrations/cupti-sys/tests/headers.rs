@@ -27,6 +27,9 @@ const CONSTANTS: [&[(&str, u32)]; 13] = [
     cbid::ALL,
 ];
 
+/// Releases that lack PM sampling, and functions that enable the records of one API function.
+const WITHOUT_PM_SAMPLING: [&str; 2] = ["12.0", "12.4"];
+
 /// Returns C source that compiles only if each field has our offset, size and class.
 fn same_layout(c_name: &str, layout: &Struct) -> String {
     let mut source = String::new();
@@ -81,6 +84,28 @@ fn every_field_of_what_callbacks_get_lies_where_nvidia_puts_it() {
 }
 
 #[test]
+fn every_field_and_size_of_parameters_is_what_nvidia_expects() {
+    for release in releases().filter(|release| !WITHOUT_PM_SAMPLING.contains(&release.name)) {
+        let mut source = String::new();
+        for &(c_name, fields, size) in Cupti::PARAMS {
+            for (field, offset, rust_type) in fields {
+                let (bytes, _) = bytes_and_class(rust_type);
+                let c_type = format!("__typeof__((({c_name} *)0)->{field})");
+                for fact in [format!("offsetof({c_name}, {field}) == {offset}"), format!("sizeof({c_type}) == {bytes}")]
+                {
+                    source.push_str(&format!("_Static_assert({fact}, \"{c_name}.{field}\");\n"));
+                }
+            }
+            // Later releases append fields, and know by the size that a caller does not have them.
+            source.push_str(&format!("_Static_assert({c_name}_STRUCT_SIZE >= {size}, \"{c_name}\");\n"));
+            let end = fields.last().map_or(16, |(_, offset, rust_type)| offset + bytes_and_class(rust_type).0);
+            assert_eq!(end, size, "{c_name}");
+        }
+        check(&release, &source);
+    }
+}
+
+#[test]
 fn every_constant_has_the_value_that_nvidia_gives_it_and_the_newest_release_has_all() {
     let newest = releases().next_back().map(|newest| newest.name);
     for release in releases() {
@@ -127,9 +152,10 @@ fn every_function_takes_what_we_give_it() {
         let mut source = String::new();
         for (function, ours) in Cupti::FUNCTIONS {
             let Some(theirs) = parameters(&headers, function) else {
-                let per_function = ["cuptiActivityEnableDriverApi", "cuptiActivityEnableRuntimeApi"];
+                let later = ["cuptiActivityEnable", "cuptiPmSampling", "cuptiProfilerHost"];
+                let is_later = later.iter().any(|start| function.starts_with(start));
                 assert!(
-                    per_function.contains(function) && ["12.0", "12.4"].contains(&release.name),
+                    is_later && WITHOUT_PM_SAMPLING.contains(&release.name),
                     "CUDA {} has no {function}",
                     release.name
                 );

@@ -72,8 +72,14 @@ impl Release {
     pub(crate) fn compile(&self, source: &str, arguments: &[&str]) -> Result<(), String> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("check.c");
-        fs::write(&file, format!("#include <stddef.h>\n#include <stdint.h>\n#include <cupti.h>\n{source}")).unwrap();
+        // The first releases lack the last two. `cupti_profiler_host.h` includes headers of C++, without any use.
+        let headers = ["target", "profiler_target", "profiler_host", "pmsampling"]
+            .map(|name| format!("#if __has_include(<cupti_{name}.h>)\n#include <cupti_{name}.h>\n#endif\n"));
+        ["string", "vector"].iter().for_each(|name| fs::write(folder.path().join(name), "").unwrap());
+        let includes = format!("#include <stddef.h>\n#include <stdint.h>\n#include <cupti.h>\n{}", headers.concat());
+        fs::write(&file, format!("{includes}{source}")).unwrap();
         let mut cc = Command::new("cc");
+        cc.arg("-I").arg(folder.path());
         for header in ["cuda.h", "cupti.h", "crt/host_defines.h"] {
             let found = files_under(&self.root, &format!("/{header}"));
             let [path] = found.as_slice() else { panic!("{header} of {}: {found:?}", self.name) };
