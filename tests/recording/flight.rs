@@ -6,7 +6,10 @@ use kernspan::{
     control::{Progress, RecordRequest},
     trace::{Cut, Step},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tracing::info_span;
 
 fn alone(name: &str, test: impl FnOnce()) {
@@ -71,16 +74,24 @@ fn the_last_steps_are_written_on_request() {
 fn a_slow_step_is_written_with_those_before_it() {
     alone("a_slow_step_is_written_with_those_before_it", || {
         let slow = FlightRecorder::steps(4).on_slow_step("step_time > 200ms".parse().unwrap());
+        let mut last_slow = None;
         let (traces, _) = profiled(
             |builder| builder.schedule(Schedule::manual()).flight_recorder(slow),
             |profiler| {
                 take_steps(profiler, 10);
-                std::thread::sleep(Duration::from_millis(250));
-                take_steps(profiler, 10);
+                // On a busy machine, others may take as long as the one that sleeps.
+                for step in 10..20 {
+                    let start = Instant::now();
+                    if step == 10 {
+                        std::thread::sleep(Duration::from_millis(250));
+                    }
+                    take_steps(profiler, 1);
+                    last_slow = (start.elapsed() > Duration::from_millis(200)).then_some(step).or(last_slow);
+                }
             },
         );
         let recorded = steps_of(&traces).concat();
-        assert_eq!(recorded.last(), Some(&10));
+        assert_eq!(recorded.last(), last_slow.as_ref());
         assert!(recorded.len() >= 4 && recorded.is_sorted());
     });
 }
@@ -217,5 +228,7 @@ fn a_signal_that_ends_the_process_writes_what_is_kept() {
     running.send(rustix::process::Signal::TERM);
     let ended = running.wait();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended.status), Some(15), "{ended:?}");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "{ended:?}");
+    // The window before is always there. The open one is not written if nothing has happened in it yet.
+    let windows = std::fs::read_dir(folder.path()).unwrap().count();
+    assert!((1..=2).contains(&windows), "{windows} windows, {ended:?}");
 }

@@ -28,7 +28,7 @@ struct Seeds {
     points: Vec<f64>,
 }
 
-/// What was planted, and what became of the files.
+/// The planted fault, and the files that were lost or cut off.
 struct Planted {
     /// The rank, and by how many microseconds it is late in each step.
     fault: Option<(usize, f64)>,

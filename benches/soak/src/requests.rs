@@ -20,7 +20,7 @@ use std::{
 };
 use tracing_subscriber::prelude::*;
 
-/// What a request took.
+/// The times of a request, and its work without a span.
 struct Answered {
     /// From the request until its window was open, and until it was written.
     opened: Duration,

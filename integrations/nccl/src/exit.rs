@@ -28,7 +28,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// The handlers of this process, once there are any. Handlers cannot be removed.
 static HANDLERS: Mutex<Option<Arc<Handlers>>> = Mutex::new(None);
 
-/// What the handlers of signals and of `exit` set.
+/// The flags that the handlers of signals and of `exit` set.
 #[derive(Debug)]
 struct Handlers {
     /// Whether `SIGTERM` ends the process at once: if nothing is to be written, after a first one, and in a fork.
