@@ -21,11 +21,16 @@ pub enum Activity {
     /// Allocations and frees on the heap, by span: PyTorch's `profile_memory` for the CPU. It needs
     /// [`Allocator`](crate::Allocator) as the program's global allocator.
     Heap,
+    /// Call stacks of all threads, sampled while they run: see [`samples`](crate::ProfilerBuilder::samples).
+    Samples,
+    /// Hardware counters of NVIDIA GPUs, such as the use of their tensor cores and memory: see
+    /// [`counters`](crate::ProfilerBuilder::counters).
+    Counters,
 }
 
 /// A set of activities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Activities(u8);
+pub(crate) struct Activities(u16);
 
 impl Activities {
     /// The activities that are recorded by default.
@@ -38,7 +43,7 @@ impl Activities {
 
     /// Returns the activities in the set.
     pub(crate) fn iter(self) -> impl Iterator<Item = Activity> {
-        const ALL: [Activity; 7] = [
+        const ALL: [Activity; 9] = [
             Activity::Host,
             Activity::Kernels,
             Activity::Copies,
@@ -46,13 +51,16 @@ impl Activities {
             Activity::Sync,
             Activity::ApiCalls,
             Activity::Heap,
+            Activity::Samples,
+            Activity::Counters,
         ];
         ALL.into_iter().filter(move |&activity| self.has(activity))
     }
 
     /// Whether any GPU activity is requested.
     pub(crate) fn any_gpu(self) -> bool {
-        self.0 & !(1 << Activity::Host as u8 | 1 << Activity::Heap as u8) != 0
+        let host = [Activity::Host, Activity::Heap, Activity::Samples];
+        self.iter().any(|activity| !host.contains(&activity))
     }
 }
 

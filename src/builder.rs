@@ -3,6 +3,7 @@
 mod background;
 mod build;
 mod limits;
+mod samplers;
 
 #[cfg(all(feature = "control", unix))]
 use crate::control::Listen;
@@ -11,10 +12,11 @@ use crate::{
     analysis::Analysis,
     export::{Exporter, OnTrace},
     flight::FlightRecorder,
-    gpu::DetachPolicy,
+    gpu::{Counters, DetachPolicy},
     memory::MemorySnapshots,
     pipeline::NamedExporter,
     profiler::Profiler,
+    sampling::Samples,
     schedule::Schedule,
     trace::Metadata,
 };
@@ -29,12 +31,15 @@ use std::{fmt, path::PathBuf, time::Duration};
 /// | [`step_on`](Self::step_on) | steps end where [`Profiler::step`] is called |
 /// | [`activities`](Self::activities) | spans, kernels and copies |
 /// | [`memory_snapshots`](Self::memory_snapshots) | allocations are followed in windows only |
+/// | [`samples`](Self::samples) | none: only spans say what threads do |
 /// | [`flight_recorder`](Self::flight_recorder) | none: nothing is kept of steps that are not recorded |
+/// | [`counters`](Self::counters) | none of the GPU's hardware counters |
 /// | [`detach_after`](Self::detach_after) | as soon as it pays, or [`DETACH_AFTER`](Self::DETACH_AFTER), 250 ms |
 /// | [`export`](Self::export), [`on_trace`](Self::on_trace) | nowhere; the report is there all the same |
 /// | [`print_report`](Self::print_report) | not if the profiler is dropped |
 /// | [`show_progress`](Self::show_progress) | on a terminal, if `finish()` takes more than a second |
 /// | `listen` (feature `control`) | nobody can ask the run from outside |
+/// | `nvtx` (feature `nvtx`) | spans are not NVTX ranges |
 /// | [`backtraces`](Self::backtraces) | none |
 /// | [`heap_lines`](Self::heap_lines) | none |
 /// | [`rank`](Self::rank) | the rank in the launcher's environment variables |
@@ -57,6 +62,8 @@ pub struct ProfilerBuilder {
     listen: Option<Listen>,
     /// The exporter that keeps what those who watch the run are shown.
     observer: Option<NamedExporter>,
+    #[cfg(all(feature = "nvtx", unix))]
+    nvtx: bool,
     backtraces: bool,
     heap_lines: bool,
     lane_capacity: usize,
@@ -65,8 +72,10 @@ pub struct ProfilerBuilder {
     live_spans: usize,
     activities: Activities,
     detach: DetachPolicy,
+    counters: Counters,
     raw_folder: Option<PathBuf>,
     snapshots: Option<MemorySnapshots>,
+    samples: Option<Samples>,
     flight: Option<FlightRecorder>,
     metadata: Metadata,
 }
@@ -102,6 +111,8 @@ impl ProfilerBuilder {
             #[cfg(all(feature = "control", unix))]
             listen: None,
             observer: None,
+            #[cfg(all(feature = "nvtx", unix))]
+            nvtx: false,
             backtraces: false,
             heap_lines: false,
             lane_capacity: Self::LANE_CAPACITY,
@@ -110,8 +121,10 @@ impl ProfilerBuilder {
             live_spans: Self::LIVE_SPANS,
             activities: Activities::DEFAULT.into_iter().collect(),
             detach: DetachPolicy { after: Self::DETACH_AFTER, fixed: false, most: Self::DETACH_MOST },
+            counters: Counters::default(),
             raw_folder: None,
             snapshots: None,
+            samples: None,
             flight: None,
             metadata: Metadata::of_this_process(),
         }

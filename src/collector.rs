@@ -22,7 +22,7 @@ use std::{
 #[derive(Debug)]
 pub(crate) enum Command {
     Opened,
-    Closed(ClosedWindow),
+    Closed(Box<ClosedWindow>),
     /// The run ends. `lost_steps` were dropped for lack of memory, and no window has counted them.
     Finish {
         lost_steps: u64,
@@ -98,7 +98,7 @@ impl Collector {
                 Command::Closed(window) => {
                     std::thread::sleep(Self::GRACE.saturating_sub(window.closed.elapsed()));
                     self.drain_until_calls_return(&window);
-                    self.hand_on(window);
+                    self.hand_on(*window);
                     // If the next window is already open, its `Opened` is still in the queue.
                     self.open = false;
                 }

@@ -65,6 +65,11 @@ pub enum Hint {
     },
     /// Filters disabled spans that the program reached.
     Disabled(DisabledSpans),
+    /// A tool asks for NVTX ranges (feature `nvtx`), but does not receive them.
+    NoNvtx {
+        /// The reason.
+        because: String,
+    },
 }
 
 /// The spans that filters disabled, by callsite.
@@ -152,6 +157,7 @@ impl fmt::Display for Hint {
                 f.write_str("before the run ended")
             }
             Self::Disabled(disabled) => disabled.fmt(f),
+            Self::NoNvtx { because } => write!(f, "spans are not NVTX ranges: {because}"),
         }
     }
 }

@@ -108,7 +108,9 @@
 //! - `gzip` (default): compressed Chrome traces.
 //! - `control`: a running program can be asked for its state and for windows by other processes of the same user, on
 //!   Unix ([`ProfilerBuilder`]`::listen`).
+//! - `nvtx`: spans can be NVTX ranges, for Nsight Systems and Nsight Compute, on Unix ([`ProfilerBuilder`]`::nvtx`).
 //! - `read`: reads traces back from files written by kernspan or by PyTorch's profiler.
+//! - `sampling`: samples the call stacks of all threads, on Linux ([`ProfilerBuilder::samples`]).
 //! - `serde`: makes the report serializable.
 //! - `signals`: saves a recording when a signal or a call to `exit` ends the process, on Unix
 //!   ([`ProfilerBuilder`]`::save_on_exit`).
@@ -160,6 +162,7 @@ mod recording;
 mod replay;
 pub mod report;
 mod request;
+mod sampling;
 mod schedule;
 mod session;
 mod step_sample;
@@ -179,11 +182,13 @@ pub use self::{
     export::{Chrome, Collected, Exporter, Html, Perfetto, Stacks, TensorBoard},
     failure::Failure,
     flight::{FlightLength, FlightRecorder},
+    gpu::Counters,
     heap::Allocator,
     host::ProfilerLayer,
     memory::MemorySnapshots,
     profiler::{Profiler, RecordGuard},
     report::Report,
+    sampling::Samples,
     schedule::{Phase, Schedule, ScheduleError},
     trace::Trace,
 };

@@ -4,7 +4,7 @@ use crate::{
     analysis::{Analysis, FollowedMemory},
     budget::Budget,
     collector::Collector,
-    correlate::correlate,
+    correlate::{correlate, join_stacks},
     disk_limit::DiskLimit,
     export::{Chrome, Exporter, Html, Perfetto, Run},
     failure::{Failure, Failures, panic_message},
@@ -13,6 +13,7 @@ use crate::{
     recording::{Kept, Recording},
     report::{Report, incomplete},
     request::{Recorded, Ticket},
+    sampling::{Symbols, WindowStacks},
     steps::{NamedSteps, StepThread},
     thread::spawn,
     trace::{Gpu, Losses, Metadata},
@@ -114,12 +115,16 @@ pub(crate) struct Exports {
     pub(crate) recent: Option<Recording>,
     /// The limit on the files of windows, if there is one.
     pub(crate) disk_limit: Option<DiskLimit>,
+    /// Names and lines of sampled stacks.
+    pub(crate) symbols: Symbols,
 }
 
 impl Exports {
     fn run(mut self) -> Outcome {
         let mut outcome = Outcome { failures: std::mem::take(&mut self.failures), ..Outcome::default() };
-        while let Ok(recording) = self.closed.recv() {
+        while let Ok(mut recording) = self.closed.recv() {
+            // Before their memory is counted.
+            recording.window.stacks.iter_mut().for_each(WindowStacks::complete);
             match recording.window.kept {
                 Some(Kept::InMemory) => self.keep(Some(recording)),
                 Some(Kept::Written) => {
@@ -191,7 +196,11 @@ impl Exports {
         }
         #[cfg(all(feature = "cuda", target_os = "linux"))]
         let raw = recording.gpu.raw.take().map(|raw| (raw, recording.gpu.pools.clone()));
+        let stacks = recording.window.stacks.take().map(|stacks| (stacks, recording.timeline.clone()));
         let mut trace = correlate(recording, Arc::clone(&self.metadata));
+        if let Some((stacks, timeline)) = stacks {
+            join_stacks(&mut trace, stacks.resolve(&mut self.symbols), &timeline);
+        }
         let host = trace.spans().len() + trace.events().len() + trace.counters().len() + trace.operations().len();
         let gpu = trace.work().len() + trace.api_calls().len() + trace.allocations().len() + trace.waits().len();
         let nothing = host + gpu == 0;

@@ -25,7 +25,7 @@ const FLOORS: &[&[&str]] = &[
         "thread",
         "units",
     ],
-    &["disk_limit", "heap"],
+    &["disk_limit", "heap", "sampling"],
     &["analysis", "progress", "step_sample"],
     &["request"],
     &["recording", "flight"],
@@ -92,7 +92,7 @@ fn every_module_has_a_floor() {
 #[test]
 fn no_files_use_each_other() {
     let mut circles = Crate::at(".").circles(|source| source.module[0] != "trace");
-    for folder in ["burn", "candle", "check", "cli", "cupti-sys", "nccl", "otlp"] {
+    for folder in ["burn", "candle", "check", "cli", "cupti-sys", "nccl", "nvtx-sys", "otlp"] {
         circles.extend(Crate::at(&format!("integrations/{folder}")).circles(|_| true));
     }
     assert!(circles.is_empty(), "{circles:#?}");

@@ -1,12 +1,14 @@
 //! The analysis of one window, shared by all who ask.
 
 use super::{
+    counter_use::{self, CounterUse},
     critical_path::{self, PathPart},
     finding::Finding,
     findings,
     flops::SpanFlops,
     gpu_steps,
     gpu_usage::StepGpu,
+    sampled_stacks::{SampledFunction, SampledLine, SampledStacks},
     simulation::Simulation,
     sorted::SortedSet,
     span_costs::{self, SpanCost},
@@ -40,6 +42,8 @@ pub struct Analysis<'a> {
     flops: OnceLock<SpanFlops>,
     gpu_steps: OnceLock<Vec<StepGpu>>,
     step_breakdown: OnceLock<Vec<StepBreakdown<'a>>>,
+    counter_uses: OnceLock<Vec<CounterUse>>,
+    sampled: OnceLock<SampledStacks>,
 }
 
 /// What the simulation of a window says. The simulation itself takes some hundred bytes for each call and kernel, so it
@@ -55,8 +59,15 @@ impl<'a> Analysis<'a> {
     /// Returns the analysis of a window, of which nothing is computed yet.
     #[must_use]
     pub fn of(trace: &'a Trace) -> Self {
-        let (simulated, flops) = (OnceLock::new(), OnceLock::new());
-        Self { trace, simulated, flops, gpu_steps: OnceLock::new(), step_breakdown: OnceLock::new() }
+        Self {
+            trace,
+            simulated: OnceLock::new(),
+            flops: OnceLock::new(),
+            gpu_steps: OnceLock::new(),
+            step_breakdown: OnceLock::new(),
+            counter_uses: OnceLock::new(),
+            sampled: OnceLock::new(),
+        }
     }
 
     /// Returns the window.
@@ -174,6 +185,54 @@ impl<'a> Analysis<'a> {
         self.step_breakdown.get_or_init(|| step_breakdown::step_breakdown(self.trace))
     }
 
+    /// Returns how busy the parts of each GPU were while the work of each step, span, module and kernel ran, if
+    /// [hardware counters](crate::ProfilerBuilder::counters) were sampled.
+    ///
+    /// A sample covers all kernels that ran in its interval. Kernels that are shorter are told apart by samples that
+    /// they take different parts of; where that is not possible, the [error](super::CounterValue::error) is large.
+    ///
+    /// ```
+    /// # use kernspan::{analysis::Analysis, trace::MetricMeaning};
+    /// # fn show(window: &Analysis<'_>) {
+    /// for counters in window.counter_uses() {
+    ///     if let Some(dram) = counters.value(MetricMeaning::DramActive) {
+    ///         println!("{:?}: {:.0} ± {:.0} % of the memory's bandwidth", counters.subject, dram.mean, dram.error);
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn counter_uses(&self) -> &[CounterUse] {
+        self.counter_uses.get_or_init(|| counter_use::counter_uses(self.trace))
+    }
+
+    /// Returns the lines that the time of each span itself went to, by the span's callsite, most time first. It is
+    /// empty unless stacks were sampled.
+    ///
+    /// ```
+    /// # fn show(window: &kernspan::analysis::Analysis<'_>) {
+    /// for line in window.sampled_lines().iter().filter(|line| line.is_hot()) {
+    ///     println!("{:?}: {:.0} % in {:?}", line.span, line.percent().unwrap_or_default(), line.line);
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn sampled_lines(&self) -> &[SampledLine] {
+        &self.sampled_stacks().lines
+    }
+
+    /// Returns the functions that threads were in, over all spans, most CPU time of their own first. It is empty unless
+    /// stacks were sampled.
+    #[must_use]
+    pub fn sampled_functions(&self) -> &[SampledFunction] {
+        &self.sampled_stacks().functions
+    }
+
+    /// Returns the tables of the sampled stacks.
+    pub(crate) fn sampled_stacks(&self) -> &SampledStacks {
+        self.sampled.get_or_init(|| SampledStacks::of(self.trace))
+    }
+
     /// Returns why the MFU of steps is not known; `None` if it is, or if no floating-point operations are known.
     pub(crate) fn no_mfu(&self) -> Option<&str> {
         let gpus: SortedSet<_> = self.gpu_steps().iter().map(|step| step.device).collect();
@@ -190,7 +249,7 @@ impl<'a> Analysis<'a> {
             Some(simulation) => {
                 let critical_path = critical_path::critical_path(&simulation);
                 let typical_step = Some(TypicalStep::of(&simulation));
-                Simulated { findings: findings::findings(simulation), typical_step, critical_path }
+                Simulated { findings: findings::findings(simulation, self.counter_uses()), typical_step, critical_path }
             }
             None => {
                 let typical_step = TypicalStep::of_durations(self.trace);

@@ -153,6 +153,11 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
+    /// Whether it is about what kernels do, so that the GPU's hardware counters say more.
+    pub(super) fn is_about_kernels(self) -> bool {
+        matches!(self, Self::SmallGrid | Self::NoTensorCores | Self::UnfusedChain)
+    }
+
     /// All kinds.
     pub const ALL: [Self; 22] = [
         Self::InputBound,

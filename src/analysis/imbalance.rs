@@ -165,7 +165,7 @@ impl WorkBalance {
                 .filter_map(|ranks| (0..ranks.len()).max_by(|a, b| ranks[*a].total_cmp(&ranks[*b])))
                 .collect()
         } else {
-            // Those that exceed the mean by half as much as the one with the most, or more.
+            // Ranks that exceed the mean by at least half as much as the one with the most.
             let most = means.iter().copied().fold(0.0, f64::max);
             (0..means.len()).filter(|rank| 2.0 * means[*rank] >= most).collect()
         };

@@ -9,6 +9,9 @@
 //! | [`step_breakdown`](Analysis::step_breakdown) | Where did the time of each step go? |
 //! | [`gpu_steps`](Analysis::gpu_steps) | How busy was each GPU in each step, and what did it wait for? |
 //! | [`critical_path`](Analysis::critical_path) | What did the window wait for, one thing after the other? |
+//! | [`counter_uses`](Analysis::counter_uses) | How busy were the GPU's SMs, tensor cores and memory in each span? |
+//! | [`sampled_lines`](Analysis::sampled_lines) | Which lines did each span's own time go to? |
+//! | [`sampled_functions`](Analysis::sampled_functions) | Which functions are the hottest over all spans? |
 //! | [`span_costs`](Analysis::span_costs) | What did each span cost, and how near is that to the GPU's limits? |
 //!
 //! Exporters and [`on_trace`](crate::ProfilerBuilder::on_trace) are given the analysis of each window as soon as it is
@@ -42,10 +45,12 @@ mod clock_offsets;
 mod collective_calls;
 mod collective_table;
 mod collectives;
+mod counter_use;
 mod critical_path;
 mod finding;
 mod findings;
 mod flops;
+mod frame_origin;
 mod gpu_steps;
 mod gpu_usage;
 mod heap_lines;
@@ -67,6 +72,8 @@ mod rank_comparison;
 mod rank_profile;
 mod rank_simulation;
 mod rank_waits;
+mod sampled_stacks;
+mod sampled_time;
 mod simulation;
 mod slow_links;
 mod slow_rank;
@@ -83,6 +90,7 @@ pub use self::{
     clock_offsets::{ClockOffset, ClockOffsets},
     collective_calls::{CollectiveCall, CollectiveFlow, CollectiveOperation, collective_calls, is_collective},
     collective_table::{CollectiveGroup, collective_groups},
+    counter_use::{CounterSubject, CounterUse, CounterValue},
     critical_path::{PathKind, PathPart},
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     gpu_usage::{GpuUsage, StepGpu, Verdict},
@@ -100,6 +108,8 @@ pub use self::{
     rank_comparison::RankComparison,
     rank_profile::{RankProfile, gpu_waits},
     rank_waits::{LateCause, LateRank, RankWait, RankWaits},
+    sampled_stacks::{SampledFunction, SampledLine, SamplingTotals},
+    sampled_time::SampledTime,
     slow_links::{LinkComparison, SlowLink},
     span_costs::{Roofline, SpanCost},
     step_breakdown::StepBreakdown,
@@ -113,6 +123,7 @@ pub(crate) use self::{
     kinds::{CallKind, WorkKind},
     memory_series::FollowedMemory,
     quantile::{at_rank, quantile, rank},
+    sampled_stacks::SampledStacks,
     slow_rank::slow_ranks,
     sorted::SortedMap,
     span_calls::SpanCalls,

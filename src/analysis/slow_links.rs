@@ -45,8 +45,8 @@ struct LinkSums {
     steps: BTreeMap<u64, (Duration, u64, u64)>,
 }
 
-/// What groups that are alike have in common: operation, ranks, whether they are on one host, the number of transfers
-/// in a step, and the binary logarithm of the size.
+/// The traits that groups which are alike share: operation, ranks, whether they are on one host, the number of
+/// transfers in a step, and the binary logarithm of the size.
 type LinkKind = (CollectiveOperation, usize, bool, u64, u32);
 
 /// The links of a group of ranks that are slower than those of others: see [`LinkComparison`]. `Display` writes a

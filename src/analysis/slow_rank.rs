@@ -111,7 +111,7 @@ mod tests {
         let finding = found(&[(100, 1000), (600, 1000), (100, 1000)]).remove(0);
         assert_eq!(finding.title, "rank 1 keeps the others waiting for 500 µs of each step, mostly in `data`");
         assert_eq!(finding.location.as_deref(), Some("src/model.rs:7"));
-        // Of two ranks, the slower one.
+        // The slower one of two ranks.
         assert!(found(&[(100, 1000), (100, 1400)])[0].title.starts_with("rank 1 keeps"));
     }
 

@@ -12,6 +12,7 @@ use crate::{
     memory::{MemoryParts, MemorySnapshots, MemoryThread, RunMemory},
     pipeline::{Exports, NamedExporter, Pipeline},
     recording::{HandOn, Recording},
+    sampling::Symbols,
     steps::{NamedSteps, StepSender, StepThread},
     trace::{Gpu, Metadata},
 };
@@ -118,6 +119,7 @@ impl Background {
             history: parts.memory,
             recent: None,
             disk_limit: parts.disk_limit,
+            symbols: Symbols::default(),
         };
         let steps = (!step_exporters.is_empty()).then(|| StepThread::start(host, step_exporters, history));
         let (summaries, steps) = steps.transpose().map_err(Error::Thread)?.unzip();

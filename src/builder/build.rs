@@ -24,6 +24,7 @@ use crate::{
     pipeline::NamedExporter,
     profiler::Profiler,
     recording::Kept,
+    sampling::{Sampler, Samples},
     schedule::Schedule,
     session::{Session, SessionParts, write_on_panic},
     steps::NamedSteps,
@@ -62,6 +63,9 @@ impl ProfilerBuilder {
         if self.snapshots.is_some() {
             self.activities = self.activities.iter().chain([Activity::Memory]).collect();
         }
+        if self.samples.is_some() {
+            self.activities = self.activities.iter().chain([Activity::Samples]).collect();
+        }
         let clock = Clock::new();
         let heap = self.activities.has(Activity::Heap).then(|| Counting::begin(&clock, self.heap_lines)).transpose();
         let heap = heap.map_err(|problem| Error::Setting { setting: "activities", problem: problem.to_owned() })?;
@@ -75,18 +79,29 @@ impl ProfilerBuilder {
         if heap.is_some() {
             host.count_heap();
         }
+        #[cfg(all(feature = "nvtx", unix))]
+        if self.nvtx {
+            host.use_nvtx();
+        }
         let host = Arc::new(host);
         let budget = Arc::new(Budget::new(self.memory_limit_bytes));
         #[cfg(all(feature = "control", unix))]
         let (listen, metadata, run_id) = (self.listen.take(), Arc::clone(&run.metadata), run.id);
-        let Self { schedule, step_on, exporters, observer, activities, detach, raw_folder, .. } = self;
+        let Self { schedule, step_on, exporters, observer, activities, detach, raw_folder, counters, .. } = self;
+        let counters = activities.has(Activity::Counters).then_some(counters);
         let shown = Shown { report: self.print_report, progress: self.show_progress };
         let (keep_raw, keeps_recent) = (raw_folder.is_some(), self.flight.is_some());
         let Background { gpu, without_gpu, commands, summaries, pipeline, memory, exported } =
             Background::start(BackgroundParts {
                 host: Arc::clone(&host),
                 budget: Arc::clone(&budget),
-                gpu: activities.any_gpu().then_some(GpuSettings { activities, detach, keep_raw, ledger: None }),
+                gpu: activities.any_gpu().then_some(GpuSettings {
+                    activities,
+                    detach,
+                    keep_raw,
+                    ledger: None,
+                    counters,
+                }),
                 metadata: run.metadata,
                 memory: run.memory,
                 exporters,
@@ -98,6 +113,9 @@ impl ProfilerBuilder {
                 raw_folder,
                 disk_limit: self.disk_limit_bytes.map(DiskLimit::new),
             })?;
+        let samples = activities.has(Activity::Samples).then(|| self.samples.unwrap_or_default());
+        let sampler = samples.map(|samples| Sampler::start(samples, host.clock(), &budget));
+        let sampler = sampler.transpose().map_err(Error::Thread)?;
         let session = Arc::new(Session::start(SessionParts {
             host: Arc::clone(&host),
             gpu,
@@ -109,6 +127,7 @@ impl ProfilerBuilder {
             budget,
             exported,
             heap,
+            sampler,
             flight: self.flight,
         }));
         if keeps_recent {
@@ -166,6 +185,7 @@ impl ProfilerBuilder {
             summaries: None,
             budget: Arc::new(Budget::new(0)),
             heap: None,
+            sampler: None,
             exported: Arc::default(),
             flight: None,
         }));
@@ -201,8 +221,12 @@ impl ProfilerBuilder {
         check("live_spans", self.live_spans, 0..=Self::MAX_LIVE_SPANS)?;
         let snapshots = self.snapshots.as_ref().map_or(Ok(()), MemorySnapshots::check);
         snapshots.map_err(|problem| Error::Setting { setting: "memory_snapshots", problem })?;
+        let counters = self.counters.check();
+        counters.map_err(|problem| Error::Setting { setting: "counters", problem })?;
         let flight = self.flight.as_ref().map_or(Ok(()), FlightRecorder::check);
         flight.map_err(|problem| Error::Setting { setting: "flight_recorder", problem })?;
+        let samples = self.samples.map_or(Ok(()), Samples::check);
+        samples.map_err(|problem| Error::Setting { setting: "samples", problem })?;
         let mut failures: Vec<_> = self.exporters.iter_mut().filter_map(NamedExporter::check).collect();
         let raw = self.raw_folder.as_deref().and_then(|folder| file::check(folder).err());
         failures.extend(raw.map(|error| Failure::new("raw_to_dir", None, error.into())));

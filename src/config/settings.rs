@@ -14,6 +14,7 @@ use crate::{
     config_error::{ConfigError, Origin},
     flight::FlightRecorder,
     profiler::Profiler,
+    sampling::Samples,
     schedule::Schedule,
 };
 use std::{
@@ -173,6 +174,15 @@ impl Settings {
         if self.profiling.flight_recorder.is_some_and(|length| FlightRecorder::from(length).check().is_err()) {
             return fault("flight_recorder", "`flight_recorder` is 0, so nothing would be kept".to_owned());
         }
+        if let Some(hertz) = self.profiling.sample_hertz {
+            if !self.activities().contains(&Activity::Samples) {
+                let problem = "`sample_hertz` needs the activity `samples`: add it to `activities`".to_owned();
+                return fault("sample_hertz", problem);
+            }
+            if let Err(problem) = samples(hertz).check() {
+                return fault("sample_hertz", problem);
+            }
+        }
         if self.profiling.heap_lines == Some(true) && !self.activities().contains(&Activity::Heap) {
             return fault("heap_lines", "`heap_lines` needs the activity `heap`: add it to `activities`".to_owned());
         }
@@ -278,6 +288,9 @@ impl Settings {
         if let Some(span) = &profiling.step_on {
             builder = builder.step_on(span);
         }
+        if let Some(hertz) = profiling.sample_hertz {
+            builder = builder.samples(samples(hertz));
+        }
         if let Some(bytes) = profiling.memory_limit_bytes {
             builder = builder.memory_limit_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
@@ -332,6 +345,7 @@ impl Settings {
                 "false".to_owned()
             }
             "record_shapes" | "with_flops" => "true".to_owned(),
+            "sample_hertz" if self.activities().contains(&Activity::Samples) => Samples::HERTZ.to_string(),
             "dir" => Self::DIR.to_owned(),
             "memory_limit_bytes" => ProfilerBuilder::MEMORY_LIMIT_BYTES.to_string(),
             "activities" => {
@@ -343,6 +357,10 @@ impl Settings {
             _ => String::new(),
         }
     }
+}
+
+fn samples(hertz: u64) -> Samples {
+    Samples::default().hertz(u32::try_from(hertz).unwrap_or(u32::MAX))
 }
 
 impl fmt::Display for Explained {

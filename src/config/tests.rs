@@ -34,8 +34,8 @@ fn errors_of_files_have_a_place_and_a_suggestion() {
             "model: {size: 3}\nactive: 3\n",
             "a.yaml:1:1: unknown key `model`: known are enabled, skip_first, skip_first_wait, wait, warmup, active, \
              repeat, steps, step_on, activities, record_shapes, profile_memory, with_stack, with_flops, heap_lines, \
-             export, on_trace_ready, dir, disk_limit_bytes, memory_limit_bytes, print_report, save_on_exit, \
-             control, flight_recorder, flight_slow_step; a file \
+             sample_hertz, export, on_trace_ready, dir, disk_limit_bytes, memory_limit_bytes, print_report, \
+             save_on_exit, control, flight_recorder, flight_slow_step; a file \
              with other sections needs a section `profiling`",
         ),
         // Wrong types.
@@ -87,6 +87,16 @@ fn errors_of_files_have_a_place_and_a_suggestion() {
             "a.yaml",
             "activities: [memory]\nprofile_memory: no\n",
             "a.yaml:2:1: `profile_memory` is false, but `activities` has `memory`: remove one",
+        ),
+        (
+            "a.yaml",
+            "sample_hertz: 99\n",
+            "a.yaml:1:1: `sample_hertz` needs the activity `samples`: add it to `activities`",
+        ),
+        (
+            "a.yaml",
+            "activities: [cpu, samples]\nsample_hertz: 0\n",
+            "a.yaml:2:1: `hertz` is 0; it must be from 1 to 10000",
         ),
         ("a.yaml", "heap_lines: true\n", "a.yaml:1:1: `heap_lines` needs the activity `heap`: add it to `activities`"),
         (

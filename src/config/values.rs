@@ -167,7 +167,7 @@ impl fmt::Display for StepRange {
 }
 
 /// The names of activities. PyTorch's are first.
-const ACTIVITIES: [(&str, &[Activity]); 10] = [
+const ACTIVITIES: [(&str, &[Activity]); 12] = [
     ("cpu", &[Activity::Host]),
     ("cuda", &[Activity::Kernels, Activity::Copies]),
     ("gpu", &[Activity::Kernels, Activity::Copies]),
@@ -178,6 +178,8 @@ const ACTIVITIES: [(&str, &[Activity]); 10] = [
     ("sync", &[Activity::Sync]),
     ("api_calls", &[Activity::ApiCalls]),
     ("heap", &[Activity::Heap]),
+    ("samples", &[Activity::Samples]),
+    ("counters", &[Activity::Counters]),
 ];
 
 /// Returns the name of an activity.

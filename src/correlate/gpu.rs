@@ -37,10 +37,11 @@ pub(super) struct Origins {
 ///
 /// `requested` has the moment at which each API call was asked for, as [`hand_over`] returns it.
 pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, requested: Vec<Timestamp>) {
-    let GpuRecording { gpu, devices, work, waits, overheads, pools, contexts, losses, .. } = recording;
+    let GpuRecording { gpu, devices, work, waits, overheads, pools, contexts, losses, counters, .. } = recording;
     trace.gpu = gpu;
     trace.devices = devices.to_vec();
     trace.losses += losses;
+    trace.gpu_counters.extend(counters);
     let by_correlation = by_correlation(trace);
     let mut search = GallopSearch::default();
     let mut call_of = |correlation: u32| {

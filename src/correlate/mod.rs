@@ -3,6 +3,7 @@
 //! - [`threads`] turns each thread's records into spans, events, API calls and operations;
 //! - [`enters`] joins the enters of a span that belong to one call, and finds the callers of spans;
 //! - [`nest`] puts spans that overlap without nesting on tracks of their own, and computes self times;
+//! - [`stacks`] joins sampled stacks to spans;
 //! - [`gpu`] joins GPU work to the API calls that caused it, and [`streams`] assigns the rows that it is drawn on;
 //! - [`correlate`] puts the whole together.
 
@@ -11,13 +12,14 @@ mod enters;
 mod fields;
 mod gpu;
 mod nest;
+mod stacks;
 mod streams;
 mod tables;
 mod threads;
 
-pub(crate) use self::gpu::join_gpu;
 #[cfg(feature = "read")]
 pub(crate) use self::nest::{innermost_spans, place_spans};
+pub(crate) use self::{gpu::join_gpu, stacks::join_stacks};
 
 use self::{
     nest::{Query, innermost},
@@ -171,6 +173,7 @@ mod tests {
             lost_steps: 0,
             unrecorded_step: None,
             heap: None,
+            stacks: None,
             charged: 0,
             followed: false,
             leftover: false,

@@ -227,6 +227,12 @@ impl Object<'_> {
         self.key(key).object(write);
     }
 
+    /// Adds an object whose key may be any text.
+    pub(super) fn object_entry(&mut self, key: &str, write: impl FnOnce(&mut Object<'_>)) {
+        self.json.separate(&mut self.first, self.lines);
+        self.json.string(key).raw(":").object(write);
+    }
+
     pub(super) fn array(&mut self, key: &'static str, write: impl FnOnce(&mut Array<'_>)) {
         self.key(key).array(false, write);
     }

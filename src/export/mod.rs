@@ -10,10 +10,14 @@
 //! | [`TensorBoard`] | `*.xplane.pb`: profiles; `*.tfevents.*`: scalars of every step | [TensorBoard][board], [XProf] |
 //! | [`Html`] | `*.html`: one page with tables, charts, flame graphs and a timeline | a browser, without a network |
 //! | [`Stacks`] | `*.folded`: folded stacks of the host and of GPUs | inferno, speedscope, flamegraph.pl |
+//! | [`Firefox`] | `*.firefox.json`: sampled stacks, spans and GPU work | the [Firefox Profiler] |
+//! | [`Pprof`] | `*.pb.gz`: sampled stacks with their spans | [pprof] |
 //! | [`Collected`] | no file: the traces stay in memory | tests and your own code |
 //!
 //! [Perfetto]: https://ui.perfetto.dev
 //! [XProf]: https://openxla.org/xprof
+//! [Firefox Profiler]: https://profiler.firefox.com
+//! [pprof]: https://github.com/google/pprof
 //! [board]: https://www.tensorflow.org/tensorboard
 //!
 //! A file appears whole or not at all, under a unique name. It says how much was lost, and if GPUs were not recorded,
@@ -55,12 +59,15 @@ mod category;
 mod chrome;
 mod collected;
 mod exporter;
+mod firefox;
 mod flows;
 mod gpu_ranges;
 mod html;
 mod index_ranges;
 mod json;
 mod perfetto;
+#[cfg(feature = "gzip")]
+mod pprof;
 mod run_id;
 #[cfg(test)]
 mod samples;
@@ -75,12 +82,15 @@ mod work_text;
 #[cfg(feature = "read")]
 pub(crate) use self::chrome::RESERVED;
 pub(crate) use self::exporter::OnTrace;
+#[cfg(feature = "gzip")]
+pub use self::pprof::Pprof;
 #[cfg(feature = "config")]
 pub(crate) use self::time_text::Utc;
 pub use self::{
     chrome::{Chrome, Flavor},
     collected::Collected,
     exporter::{ExportResult, Exporter, Run, StepExporter, StepSummary},
+    firefox::Firefox,
     html::{Html, HtmlDocument, HtmlReport},
     perfetto::Perfetto,
     run_id::RunId,

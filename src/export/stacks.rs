@@ -4,7 +4,11 @@ use super::{
     exporter::{ExportResult, Exporter},
     work_text::WorkKey,
 };
-use crate::{analysis::Analysis, file, trace::Trace};
+use crate::{
+    analysis::Analysis,
+    file,
+    trace::{StackFrame, StackNodeId, StackSample, Trace},
+};
 use rustc_hash::FxHashMap;
 use std::{
     error::Error,
@@ -33,6 +37,10 @@ use std::{
 ///
 /// If GPUs did anything, there is a second file, `{host}_{pid}.{time}.gpu.folded`, with nanoseconds of GPU time. Its
 /// innermost frames are kernels and copies, inside the spans that caused them or inside `[unattributed]`.
+///
+/// If stacks were sampled, `{host}_{pid}.{time}.cpu.folded` has nanoseconds on the CPU, and
+/// `{host}_{pid}.{time}.waiting.folded` those that threads waited. Inside the spans of a stack are the functions of the
+/// sampled one, from its root: those that called into the span, too.
 ///
 /// A stack has at most 256 spans. More deeply nested spans become one frame, which says how many there are.
 #[derive(Clone, Debug)]
@@ -72,6 +80,44 @@ impl Stacks {
         stacks.replace_by_gpu_work(trace);
         stacks.write(trace, out)
     }
+
+    /// Writes the sampled stacks of a trace, with their time on the CPU, to a writer instead of a file. It writes
+    /// nothing if no thread was sampled on the CPU.
+    pub fn write_cpu(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+        Self::write_samples(trace, Sampled::OnCpu, out)
+    }
+
+    /// Writes the stacks in which threads waited, with the time that they did, to a writer instead of a file. It writes
+    /// nothing if no waits were sampled.
+    pub fn write_waiting(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+        Self::write_samples(trace, Sampled::Waiting, out)
+    }
+
+    fn write_samples(trace: &Trace, which: Sampled, out: &mut dyn Write) -> io::Result<()> {
+        if !which.is_in(trace) {
+            return Ok(());
+        }
+        let mut stacks = Frames::of_host(trace);
+        stacks.replace_by_samples(trace, which);
+        stacks.write(trace, out)
+    }
+}
+
+/// The samples that a file is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sampled {
+    OnCpu,
+    Waiting,
+}
+
+impl Sampled {
+    fn has(self, sample: StackSample<'_>) -> bool {
+        sample.is_waiting() == (self == Self::Waiting)
+    }
+
+    fn is_in(self, trace: &Trace) -> bool {
+        trace.stack_samples().any(|sample| self.has(sample))
+    }
 }
 
 impl Exporter for Stacks {
@@ -90,6 +136,11 @@ impl Exporter for Stacks {
         if trace.work().len() > 0 {
             stacks.replace_by_gpu_work(trace);
             files.push(file::write(&self.folder, trace, ".gpu.folded", |out| stacks.write(trace, out))?);
+        }
+        for (which, ending) in [(Sampled::OnCpu, ".cpu.folded"), (Sampled::Waiting, ".waiting.folded")] {
+            if which.is_in(trace) {
+                files.push(file::write(&self.folder, trace, ending, |out| Self::write_samples(trace, which, out))?);
+            }
         }
         Ok(files)
     }
@@ -120,6 +171,10 @@ struct Frame<'a> {
 enum Name<'a> {
     Span(&'a str),
     Work(String),
+    /// A function of a sampled stack.
+    Function(&'a str),
+    /// Functions that are nested too deeply.
+    DeeperFunctions,
     /// Frames that are nested too deeply, of this many spans.
     Deeper(u64),
 }
@@ -172,6 +227,36 @@ impl<'a> Frames<'a> {
         }
     }
 
+    /// Replaces the host time by that of samples. The functions of a stack are frames inside the spans of its thread.
+    fn replace_by_samples(&mut self, trace: &'a Trace, which: Sampled) {
+        self.frames.iter_mut().for_each(|frame| frame.nanos = 0);
+        // The frame of each stack by the frame of its span, and that of each function in another frame.
+        let mut known: FxHashMap<(Option<usize>, &str, Option<StackNodeId>), usize> = FxHashMap::default();
+        let mut named: FxHashMap<(Option<usize>, &str, Option<&str>), usize> = FxHashMap::default();
+        for sample in trace.stack_samples().filter(|sample| which.has(*sample)) {
+            let span = sample.span().map(|span| self.of_span[span.id().index()]);
+            let thread = sample.track().thread_name();
+            let key = (span, thread, sample.node());
+            let frame = known.get(&key).copied().unwrap_or_else(|| {
+                let mut functions: Vec<_> = sample.stack().map(StackFrame::function).collect();
+                let (mut outer, mut next) = (span, Some(functions.pop().unwrap_or(UNKNOWN)));
+                let mut innermost = 0;
+                while let Some(function) = next {
+                    let is_too_deep = outer.is_some_and(|outer| self.frames[outer].depth >= Self::DEPTH);
+                    let function = (!is_too_deep).then_some(function);
+                    let name = function.map_or(Name::DeeperFunctions, Name::Function);
+                    let new = || self.push(outer, name, Some(thread));
+                    innermost = *named.entry((outer, thread, function)).or_insert_with(new);
+                    outer = Some(innermost);
+                    next = if is_too_deep { None } else { functions.pop() };
+                }
+                known.insert(key, innermost);
+                innermost
+            });
+            self.add(frame, sample.duration());
+        }
+    }
+
     fn push(&mut self, outer: Option<usize>, name: Name<'a>, thread: Option<&'a str>) -> usize {
         let depth = outer.map_or(1, |outer| self.frames[outer].depth + 1);
         self.frames.push(Frame { outer, name, thread, depth, nanos: 0 });
@@ -192,6 +277,8 @@ impl<'a> Frames<'a> {
             text += &match &self.frames[frame].name {
                 Name::Span(name) => frame_text(name),
                 Name::Work(name) => frame_text(name),
+                Name::Function(name) => frame_text(name),
+                Name::DeeperFunctions => "[functions nested deeper]".to_owned(),
                 Name::Deeper(1) => "[1 span nested deeper]".to_owned(),
                 Name::Deeper(spans) => format!("[{spans} spans nested deeper]"),
             };
@@ -213,6 +300,9 @@ impl<'a> Frames<'a> {
 /// The frame around unattributed work.
 const UNATTRIBUTED: &str = "[unattributed]";
 
+/// The frame in place of a stack that could not be taken.
+const UNKNOWN: &str = "[unknown]";
+
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -223,63 +313,4 @@ fn frame_text(name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Frames;
-    use crate::trace::sample::{gpu_trace, set_caller, set_parent, set_track, spans_trace};
-
-    #[test]
-    fn frames_are_those_of_callers_on_the_thread_that_spent_the_time() {
-        let spans =
-            [("task", None, 20, 30), ("piece", Some(0), 22, 24), ("request", None, 0, 10), ("own", None, 40, 41)];
-        let mut trace = spans_trace(&spans);
-        [0, 1].into_iter().for_each(|span| set_track(&mut trace, span, "worker"));
-        set_caller(&mut trace, 0, Some(2));
-        set_caller(&mut trace, 3, Some(2));
-        let stacks = Frames::of_host(&trace);
-        let line = |&frame: &usize| format!("{} {}", stacks.text(frame), stacks.frames[frame].nanos);
-        let lines: Vec<_> = stacks.of_span.iter().map(line).collect();
-        let expected = [
-            "worker;request;task 8000",
-            "worker;request;task;piece 2000",
-            "main;request 10000",
-            "main;request;own 1000",
-        ];
-        assert_eq!(lines, expected);
-    }
-
-    #[test]
-    fn gpu_time_is_on_top_of_the_spans_that_caused_it() {
-        let trace = gpu_trace();
-        let mut stacks = Frames::of_host(&trace);
-        stacks.replace_by_gpu_work(&trace);
-        let mut out = Vec::new();
-        stacks.write(&trace, &mut out).unwrap();
-        let out = String::from_utf8(out).unwrap();
-        let mut lines: Vec<_> = out.lines().collect();
-        lines.sort_unstable();
-        let expected = [
-            "[unattributed];stray 10000",
-            "main;train_step;Memcpy HtoD (Pageable -> Device) 8000",
-            "main;train_step;backward;Memset (Device) 20000",
-            "main;train_step;backward;gemm 60000",
-            "main;train_step;backward;node 20000",
-            "main;train_step;forward;gemm 40000",
-        ];
-        assert_eq!(lines, expected);
-    }
-
-    #[test]
-    fn deep_recursion_is_a_frame_that_counts_it() {
-        let mut trace = spans_trace(&[("recurse", None, 0, 9); 1_000]);
-        (1..1_000).for_each(|span| set_parent(&mut trace, span, span - 1));
-        trace.spans.iter_mut().for_each(|span| span.self_nanos = 7);
-        let mut out = Vec::new();
-        Frames::of_host(&trace).write(&trace, &mut out).unwrap();
-        let out = String::from_utf8(out).unwrap();
-        assert_eq!(out.lines().count(), Frames::DEPTH + 1);
-        let last = out.lines().last().unwrap();
-        assert!(last.ends_with(";recurse;[744 spans nested deeper] 5208"), "{last}");
-        let nanos = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
-        assert_eq!(out.lines().map(nanos).sum::<u64>(), 7_000);
-    }
-}
+mod tests;

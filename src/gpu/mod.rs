@@ -4,12 +4,14 @@
 //! and [`gather`] keeps them until their window is complete.
 
 pub(crate) mod calls;
+mod counters;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(crate) mod cupti;
 mod detach;
 pub(crate) mod gather;
 pub(crate) mod ledger;
 
+pub use self::counters::Counters;
 pub(crate) use self::{detach::DetachPolicy, ledger::Ledger};
 
 use crate::{
@@ -31,6 +33,8 @@ pub(crate) struct GpuSettings {
     pub(crate) keep_raw: bool,
     /// The ledger of allocations, if they are followed in the whole run.
     pub(crate) ledger: Option<Arc<Ledger>>,
+    /// The hardware counters to sample, if any.
+    pub(crate) counters: Option<Counters>,
 }
 
 /// The memory of a GPU at one moment.

@@ -50,6 +50,9 @@ pub struct ProfilerLayer {
     spans: bool,
     step_on: Option<StepOn>,
     backtraces: bool,
+    /// Whether spans are also ranges for another tool.
+    #[cfg(all(feature = "nvtx", unix))]
+    ranges: bool,
     /// The answers once the profiler has finished.
     none: NoneLayer,
 }
@@ -68,7 +71,15 @@ impl fmt::Debug for StepOn {
 
 impl ProfilerLayer {
     pub(crate) fn new(host: Arc<Host>, spans: bool, step_on: Option<StepOn>, backtraces: bool) -> Self {
-        Self { host, spans, step_on, backtraces, none: NoneLayer::default() }
+        Self {
+            #[cfg(all(feature = "nvtx", unix))]
+            ranges: host.has_ranges(),
+            host,
+            spans,
+            step_on,
+            backtraces,
+            none: NoneLayer::default(),
+        }
     }
 
     /// Returns the layer with a filter that disables each callsite individually once the profiler has finished.
@@ -301,6 +312,10 @@ where
 
     fn on_enter(&self, id: &Id, ctx: Context<'_, S>) {
         let (control, id) = (self.host.control(), id.into_u64());
+        #[cfg(all(feature = "nvtx", unix))]
+        if self.ranges && !control.is_off() {
+            self.host.enter_range(id, ctx.span(&Id::from_u64(id)));
+        }
         let done = !self.spans
             || control.is_off()
             || !control.is_recording() && self.host.lanes.with_first(|lane| lane.enter_unrecorded(control, id));
@@ -311,6 +326,10 @@ where
 
     fn on_exit(&self, id: &Id, ctx: Context<'_, S>) {
         let (control, id) = (self.host.control(), id.into_u64());
+        #[cfg(all(feature = "nvtx", unix))]
+        if self.ranges {
+            self.host.exit_range(id);
+        }
         let done = !self.spans
             || control.is_off()
             || !control.is_recording() && self.host.lanes.with_first(|lane| lane.exit_unrecorded(control, id));

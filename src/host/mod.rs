@@ -16,6 +16,8 @@ mod layer;
 mod live;
 mod memory_pools;
 mod none_layer;
+#[cfg(all(feature = "nvtx", unix))]
+mod nvtx;
 mod otel_contexts;
 mod reached_spans;
 mod span_lookup;
@@ -49,7 +51,7 @@ use crate::{
     analysis::{MemoryFrame, MemoryPool},
     clock::{Clock, Ticks},
     hint::DisabledSpans,
-    recording::{DeviceCall, MemoryCall, Origin, Record, RegistryId},
+    recording::{Callsite, DeviceCall, MemoryCall, Origin, Record, RegistryId},
     trace::{Losses, convention},
 };
 use std::{
@@ -81,6 +83,9 @@ pub(crate) struct Host {
     installed: AtomicBool,
     /// The number of the current step.
     steps: AtomicU64,
+    /// The ranges of spans for another tool, if they are wanted.
+    #[cfg(all(feature = "nvtx", unix))]
+    nvtx: Option<nvtx::NvtxRanges>,
 }
 
 impl Host {
@@ -98,6 +103,8 @@ impl Host {
             late: AtomicU64::new(0),
             installed: AtomicBool::new(false),
             steps: AtomicU64::new(0),
+            #[cfg(all(feature = "nvtx", unix))]
+            nvtx: None,
         }
     }
 
@@ -309,14 +316,18 @@ impl Host {
     /// Describes a live span.
     pub(crate) fn describe(&self, id: RegistryId) -> Option<MemoryFrame> {
         let callsite = self.lookup.find(id, false)?.callsite;
+        Some(MemoryFrame { name: self.name_of(id, callsite), file: callsite.file(), line: callsite.line() })
+    }
+
+    /// Returns the name of a live span: that in the source, or the one that a field gives it.
+    fn name_of(&self, id: RegistryId, callsite: Callsite) -> Cow<'static, str> {
         let named = callsite.fields().field(convention::NAME).and_then(|field| {
             self.live.with(id, |entry| {
                 let field = entry.fields.iter().find(|kept| kept.index as usize == field.index())?;
                 field.value.as_str().map(|name| Cow::Owned(name.to_owned()))
             })
         });
-        let name = named.flatten().unwrap_or(Cow::Borrowed(callsite.name()));
-        Some(MemoryFrame { name, file: callsite.file(), line: callsite.line() })
+        named.flatten().unwrap_or(Cow::Borrowed(callsite.name()))
     }
 
     /// Sets the origin of this thread's calls from now on; `None` for the thread's own spans.

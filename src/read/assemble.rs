@@ -1,6 +1,8 @@
 //! Builds a [`Trace`] from what has been read of a document.
 
-use super::{callsites::Callsites, gpu::GpuEvents, host::HostEvents, intake::Intake, span_ids::SpanIds};
+use super::{
+    callsites::Callsites, counters, gpu::GpuEvents, host::HostEvents, intake::Intake, samples, span_ids::SpanIds,
+};
 use crate::{
     correlate::{innermost_spans, join_gpu, place_spans},
     gallop_search::GallopSearch,
@@ -53,6 +55,8 @@ impl Intake {
             || window(&trace, &gpu, &torch.marks),
             |(start, end)| (Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end)),
         );
+        samples::add_samples(&mut trace, &header, &spans);
+        counters::add_counters(&mut trace, &header);
         add_operations(&mut trace, &mut host, &spans);
         gpu.set_batches(|batch| host.batches.id(batch));
         trace.batches = Batches::new(&host.batches, &trace.operation_calls, trace.spans.len());

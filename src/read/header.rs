@@ -30,13 +30,18 @@ impl Header {
         "traceName",
     ];
 
+    /// The member that says how stacks were sampled.
+    pub(super) const SAMPLING: &'static str = "kernspan_sampling";
+    /// Members that are known if stacks were sampled. Before kernspan did that, users could have these names.
+    const KNOWN_IF_SAMPLED: [&'static str; 2] = ["stackFrames", "samples"];
+
     pub(super) fn add(&mut self, key: String, value: String) {
         self.is_ours |= key == "kernspan_version";
         self.is_torch |= key == "kernspan_torch" && Raw(&value).bool() == Some(true);
         self.members.insert(key, value);
     }
 
-    fn get(&self, key: &str) -> Raw<'_> {
+    pub(super) fn get(&self, key: &str) -> Raw<'_> {
         self.members.get(key).map(|value| Raw(value)).unwrap_or_default()
     }
 
@@ -96,7 +101,11 @@ impl Header {
     pub(super) fn metadata(&self, pid: Option<u32>, name: Option<String>) -> Metadata {
         let distributed = object(self.get("distributedInfo"));
         let number = |key: &str| distributed.get(key).and_then(|value| value.u32());
-        let is_user = |key: &str| !Self::KNOWN.contains(&key) && !key.starts_with("kernspan_");
+        let is_sampled = self.members.contains_key(Self::SAMPLING);
+        let is_user = |key: &str| {
+            let is_known = Self::KNOWN.contains(&key) || (is_sampled && Self::KNOWN_IF_SAMPLED.contains(&key));
+            !is_known && !key.starts_with("kernspan_")
+        };
         let user = self.members.iter().filter(|(key, _)| is_user(key)).map(|(key, value)| {
             let value = Raw(value).text().map_or_else(|| value.clone(), Cow::into_owned);
             (key.strip_prefix("user.").unwrap_or(key).to_owned(), value)

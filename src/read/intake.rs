@@ -36,6 +36,8 @@ impl Intake {
         let known = match &*event.phase {
             "X" => self.add_slice(event),
             "i" | "I" => self.add_instant(event),
+            // The header has their exact times.
+            "C" if self.header.is_ours() && event.category == "gpu_counter" => true,
             "C" => self.host.add_counter(event, &event.name).is_some(),
             "s" | "t" | "f" => {
                 self.add_arrow(event);

@@ -11,6 +11,7 @@
 
 mod assemble;
 mod callsites;
+mod counters;
 mod error;
 mod event;
 mod gpu;
@@ -21,6 +22,7 @@ mod inputs;
 mod intake;
 mod raw;
 mod rows;
+mod samples;
 mod scanner;
 mod shapes;
 mod span_ids;

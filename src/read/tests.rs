@@ -1,7 +1,9 @@
 //! Files that kernspan has written give the same report when they are read.
 
 mod conversion;
+mod counters;
 mod memory_books;
+mod samples;
 
 use super::{
     ReadError, from_bytes, from_json, from_reader,

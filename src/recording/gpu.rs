@@ -1,7 +1,7 @@
 //! Records of GPU activity, owned and free of vendor types.
 
 use super::RawRecords;
-use crate::trace::{Detail, Device, Gpu, GraphNode, Losses, Timestamp, WaitKind};
+use crate::trace::{Detail, Device, Gpu, GpuCounters, GraphNode, Losses, Timestamp, WaitKind};
 use rustc_hash::FxHashMap;
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -73,6 +73,8 @@ pub(crate) struct GpuRecording {
     pub(crate) pools: HashMap<u32, Pool>,
     /// The device of each context seen, by number.
     pub(crate) contexts: FxHashMap<u32, u32>,
+    /// Samples of hardware counters, by device.
+    pub(crate) counters: Vec<GpuCounters>,
     pub(crate) losses: Losses,
     /// The bytes reserved for the records in the [`Budget`](crate::budget::Budget).
     pub(crate) charged: usize,

@@ -21,6 +21,7 @@ use crate::{
     clock::{Anchor, Ticks, Timeline},
     heap::HeapSamples,
     request::Ticket,
+    sampling::WindowStacks,
     thread::ThreadInfo,
     trace::{Cut, Losses},
 };
@@ -43,7 +44,9 @@ pub(crate) struct Recording {
 impl Recording {
     /// The bytes reserved for the window in the [`Budget`](crate::budget::Budget).
     pub(crate) fn charged(&self) -> usize {
-        self.window.charged + self.threads.iter().map(|thread| thread.charged).sum::<usize>() + self.gpu.charged
+        let threads = self.threads.iter().map(|thread| thread.charged).sum::<usize>();
+        let stacks = self.window.stacks.as_ref().map_or(0, WindowStacks::charged);
+        self.window.charged + threads + self.gpu.charged + stacks
     }
 }
 
@@ -66,6 +69,8 @@ pub(crate) struct ClosedWindow {
     pub(crate) unrecorded_step: Option<u64>,
     /// A sample of the allocations on the heap, if it is counted.
     pub(crate) heap: Option<HeapSamples>,
+    /// The sampled call stacks, if they are requested.
+    pub(crate) stacks: Option<WindowStacks>,
     /// The bytes reserved for the window and its steps in the [`Budget`](crate::budget::Budget).
     pub(crate) charged: usize,
     /// Whether the next window opened at the moment this one closed.

@@ -8,13 +8,16 @@
 //! | [`averages`](Report::averages) | How long did each span take, on the CPU and on the GPU? |
 //! | [`kernels`](Report::kernels) | Which kernels and copies took the GPU's time? |
 //! | [`operations`](Report::operations) | Which operations of a framework took the GPU's time? |
+//! | [`counters`](Report::counters) | How busy were the GPU's SMs, tensor cores and memory in each span? |
+//! | [`lines`](Report::lines) | Which lines did the time of each span itself go to? |
+//! | [`functions`](Report::functions) | Which functions took the CPU's time, and in which spans? |
 //! | [`memory`](Report::memory) | Which spans held the GPU's memory when the most was in use? |
 //! | [`typical_step`](Report::typical_step) | How long does a step take? |
 //! | [`steps`](Report::steps) | How long did each step take on the host? |
 //! | [`recording_cost`](Report::recording_cost) | How much longer did steps take because they were recorded? |
 //! | [`gpu_steps`](Report::gpu_steps) | How busy was each GPU in each step, and what did it wait for? |
 //!
-//! The first four are tables: sort, group and limit them, then print them with `{}` or take their rows. Tables are
+//! The first six are tables: sort, group and limit them, then print them with `{}` or take their rows. Tables are
 //! [`Report::WIDTH`] columns wide wherever they are printed, unless you set another width or make them
 //! [as wide as the terminal](Report::fit_terminal). [`Table`] and [`units`] are for tables of your own. For the figures
 //! of a single window, see [`analysis`](crate::analysis). Whether a run is worse than an earlier one, the crate
@@ -41,6 +44,7 @@ mod average;
 mod averages;
 mod call_tree;
 mod completeness;
+mod counters;
 mod durations;
 mod findings;
 mod gpu;
@@ -58,6 +62,7 @@ mod operations;
 mod recording_cost;
 #[allow(clippy::module_inception, reason = "the module is named after its main type")]
 mod report;
+mod sampled_lines;
 mod short_names;
 mod step_times;
 mod table;
@@ -71,6 +76,7 @@ pub use self::{
     average::{Average, Latency, SortBy},
     averages::Averages,
     completeness::Completeness,
+    counters::{CounterAverage, CounterBound, CounterTable, CountersBy},
     findings::Findings,
     gpu::{DeviceUsage, GpuSteps},
     heap_lines::HeapLines,
@@ -81,6 +87,7 @@ pub use self::{
     operations::{OperationAverage, Operations, SortOperationsBy},
     recording_cost::{RecordingCost, StepQuartiles},
     report::{Report, ReportView},
+    sampled_lines::{Functions, Lines},
     step_times::{SlowStep, StepTimes},
     table::{Column, Table},
     wrap::Prose,

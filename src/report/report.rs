@@ -1,5 +1,7 @@
 //! The report of a run.
 
+mod files;
+mod tables;
 mod text;
 
 pub use self::text::ReportView;
@@ -7,22 +9,19 @@ pub(crate) use self::text::incomplete;
 
 use super::{
     advice::Advice,
-    averages::Averages,
     call_tree::CallTree,
     completeness::{Completeness, records},
+    counters::CountersOfRun,
     findings::Findings,
-    gpu::{GpuSteps, GpuSummary},
-    heap_lines::HeapLines,
-    kernels::Kernels,
+    gpu::GpuSummary,
     leaks::MemoryOfRun,
-    memory_peaks::MemoryPeaks,
-    operations::{OperationTimes, Operations},
+    operations::OperationTimes,
     recording_cost::RecordingCost,
     step_times::StepTimes,
     wrap::{self, terminal_width},
 };
 use crate::{
-    analysis::{Analysis, Finding, FollowedMemory, RankWaits, TypicalStep},
+    analysis::{Analysis, Finding, FollowedMemory, RankWaits, SampledStacks, TypicalStep},
     delivery::Delivery,
     disk_limit::RemovedFiles,
     hint::Hint,
@@ -48,7 +47,10 @@ pub struct Report {
     unrecorded: StepTimes,
     gpus: GpuSummary,
     operations: OperationTimes,
+    counters: CountersOfRun,
     findings: Findings,
+    /// `None` if stacks were not to be sampled.
+    stacks: Option<SampledStacks>,
     pub(super) memory: MemoryOfRun,
     losses: Losses,
     /// The number of records of all windows.
@@ -71,8 +73,6 @@ pub struct Report {
 impl Report {
     /// The most columns of text that a printed report takes by default.
     pub const WIDTH: usize = wrap::WIDTH;
-    /// The most files that are kept by name.
-    pub const FILES: usize = 100_000;
     /// The number of findings that are printed.
     pub const FINDINGS: usize = 3;
     /// The number of rows in the printed table of kernels, and in that of operations.
@@ -123,7 +123,11 @@ impl Report {
         self.steps.add(trace.steps());
         self.gpus.add(window);
         self.operations.add(trace);
+        self.counters.add(window);
         self.memory.add(trace);
+        if trace.stack_sampling().is_some() {
+            self.stacks.get_or_insert_default().add(window.sampled_stacks());
+        }
         self.losses += *trace.losses();
         self.records += records(trace);
         match trace.losses().gpu_unfinished {
@@ -168,13 +172,6 @@ impl Report {
     /// Adds reasons why less was recorded than the program may expect.
     pub(crate) fn add_hints(&mut self, hints: Vec<Hint>) {
         self.hints.extend(hints);
-    }
-
-    /// Adds files that were written.
-    pub(crate) fn add_files(&mut self, files: Vec<PathBuf>) {
-        let room = Self::FILES.saturating_sub(self.files.len());
-        self.more_files += files.len().saturating_sub(room) as u64;
-        self.files.extend(files.into_iter().take(room));
     }
 
     /// Adds the results of exporters that send elsewhere.
@@ -296,16 +293,6 @@ impl Report {
         &self.hints
     }
 
-    /// Returns the files that the exporters wrote; the first [`Self::FILES`] of them, if there are more.
-    pub fn files(&self) -> &[PathBuf] {
-        &self.files
-    }
-
-    /// Returns the table of time by span, like PyTorch's `key_averages()`.
-    pub fn averages(&self) -> Averages<'_> {
-        Averages::new(&self.tree)
-    }
-
     /// Returns whether GPUs were recorded, and if not, why not. It is that of the last window that was to record them.
     pub fn gpu(&self) -> &Gpu {
         &self.gpus.state
@@ -324,21 +311,6 @@ impl Report {
     /// Returns how many kernels, copies and fills were attributed to a span, by the kind of attribution.
     pub fn attributions(&self) -> Attributions {
         self.gpus.attributions
-    }
-
-    /// Returns the table of GPU time by kernel.
-    pub fn kernels(&self) -> Kernels<'_> {
-        Kernels::new(&self.gpus.kernels)
-    }
-
-    /// Returns the table of the operations that frameworks were asked for, with their GPU time.
-    pub fn operations(&self) -> Operations<'_> {
-        Operations::new(&self.operations)
-    }
-
-    /// Returns the usage of each GPU in each recorded step.
-    pub fn gpu_steps(&self) -> &GpuSteps {
-        &self.gpus.steps
     }
 
     /// Returns what makes steps slow, over all windows, by the time that a change would save: see
@@ -384,17 +356,6 @@ impl Report {
     /// Returns the most bytes of a GPU's memory that were in use after an allocation, if allocations were recorded.
     pub fn peak_memory(&self, device: DeviceId) -> Option<u64> {
         self.gpus.memory.get(device).map(|peak| peak.in_use)
-    }
-
-    /// Returns what lines of the program allocated on the heap, if [`heap_lines`](crate::ProfilerBuilder::heap_lines)
-    /// is set. The report prints them.
-    pub fn heap_lines(&self) -> HeapLines<'_> {
-        HeapLines::new(&self.memory)
-    }
-
-    /// Returns the memory peak of each GPU, with the spans that had allocated the memory.
-    pub fn memory(&self) -> MemoryPeaks<'_> {
-        MemoryPeaks::new(&self.gpus.memory)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
     host::Host,
     recording::Kept,
     request::{RecordRequest, Requested, Ticket},
+    sampling::Sampler,
     schedule::{Phase, Schedule},
     steps::StepSender,
     trace::Gpu,
@@ -67,6 +68,8 @@ pub(crate) struct SessionParts {
     pub(crate) exported: Arc<AtomicU32>,
     /// The count of the heap, if it is recorded.
     pub(crate) heap: Option<Counting>,
+    /// The thread that samples stacks, if they are requested.
+    pub(crate) sampler: Option<Sampler>,
     pub(crate) flight: Option<FlightRecorder>,
 }
 
@@ -274,6 +277,7 @@ impl Session {
         state.ended = true;
         state.demands.end();
         state.heap = None;
+        state.sampler = None;
         // The collector is gone only if it panicked, which whoever joins it will report.
         let lost_steps = state.lost_steps;
         let _ = state.commands.send(Command::Finish { lost_steps });
@@ -305,7 +309,10 @@ impl Session {
         };
         // Layers of others are asked which spans are disabled, and they may do anything.
         drop(state);
-        Facts { disabled: self.host.disabled_spans(), ..facts }.hints()
+        let hints = Facts { disabled: self.host.disabled_spans(), ..facts }.hints().into_iter();
+        #[cfg(all(feature = "nvtx", unix))]
+        let hints = hints.chain(self.host.nvtx_problem().map(|because| Hint::NoNvtx { because }));
+        hints.collect()
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
     host::{Control, Host},
     recording::{ClosedWindow, Kept, Recording},
     request::Ticket,
+    sampling::Sampler,
     schedule::{Phase, Schedule, WaitLength},
     step_sample::StepSample,
     steps::StepSender,
@@ -40,6 +41,8 @@ pub(super) struct State {
     pub(super) exported: Arc<AtomicU32>,
     /// The count of the heap, if it is recorded.
     pub(super) heap: Option<Counting>,
+    /// The thread that samples stacks, if they are requested.
+    pub(super) sampler: Option<Sampler>,
     /// The sender of step summaries, if an exporter takes every step.
     summaries: Option<StepSender>,
     /// The durations of steps that are not recorded.
@@ -71,7 +74,9 @@ pub(super) struct State {
 impl State {
     /// Begins at step 0, and opens a window if the schedule begins with one.
     pub(super) fn start(parts: SessionParts) -> Self {
-        let SessionParts { host, gpu, mut schedule, commands, summaries, budget, exported, heap, flight, .. } = parts;
+        let SessionParts {
+            host, gpu, mut schedule, commands, summaries, budget, exported, heap, sampler, flight, ..
+        } = parts;
         let stepping = schedule.counts_steps();
         let phase = catch_unwind(AssertUnwindSafe(|| schedule.phase(0)));
         let mut state = Self {
@@ -83,6 +88,7 @@ impl State {
             budget,
             exported,
             heap,
+            sampler,
             summaries,
             unrecorded: StepSample::new(),
             phase: *phase.as_ref().unwrap_or(&Phase::Wait),
@@ -199,8 +205,13 @@ impl State {
         }
     }
 
-    /// Prepares the GPU's library before a window opens, as that may take some milliseconds.
+    /// Prepares samples and the GPU's library before a window opens, as that may take some milliseconds.
     fn warm_up(&self, before: Phase) {
+        match (&self.sampler, self.phase) {
+            (Some(sampler), Phase::Warmup) if self.window.is_none() && before != Phase::Warmup => sampler.prepare(),
+            (Some(sampler), Phase::Wait) if self.window.is_none() && before == Phase::Warmup => sampler.release(),
+            _ => {}
+        }
         let recorded = self.window.as_ref().is_some_and(|window| window.kind.has_gpu());
         let Some(gpu) = self.gpu.as_ref().filter(|_| !recorded) else { return };
         match self.phase {
@@ -323,6 +334,7 @@ impl State {
         ticket.iter().for_each(Ticket::opened);
         self.window = Some(OpenWindow::new(index, edge, kind, ticket, Arc::clone(&self.budget)));
         self.heap.iter().for_each(Counting::open);
+        self.sampler.iter().for_each(|sampler| sampler.open(edge.ticks));
         let _ = self.commands.send(Command::Opened);
     }
 
@@ -338,6 +350,7 @@ impl State {
         if let Some(heap) = heap.as_mut().filter(|_| self.budget.is_spent_at(usize::MAX)) {
             heap.give_up();
         }
+        let stacks = self.sampler.as_ref().map(|sampler| sampler.close(edge.ticks, opens.is_some()));
         let samples = heap.as_ref().map_or(0, HeapSamples::cost);
         self.budget.take(samples);
         let OpenWindow { index, open, steps, charged, ticket, kind, .. } = window;
@@ -348,7 +361,7 @@ impl State {
         let lost_steps = window.lost_steps + std::mem::take(&mut self.lost_steps);
         let closed = Instant::now();
         let (levels, close, steps_by_close) = (levels(), edge, self.closed > 0);
-        let _ = self.commands.send(Command::Closed(ClosedWindow {
+        let _ = self.commands.send(Command::Closed(Box::new(ClosedWindow {
             index,
             open,
             close,
@@ -359,13 +372,14 @@ impl State {
             lost_steps,
             unrecorded_step: self.unrecorded.typical(),
             heap,
+            stacks,
             charged,
             followed: opens.is_some_and(WindowKind::has_gpu),
             leftover,
             ticket,
             kept,
             with_gpu: kind.has_gpu(),
-        }));
+        })));
     }
 }
 

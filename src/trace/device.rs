@@ -95,6 +95,8 @@ pub struct Occupancy {
     /// The percentage for a grid large enough to fill the device: what registers, shared memory and the block size
     /// allow.
     pub theoretical_percent: f64,
+    /// How many times the grid fills the device: its blocks, divided by those that the device runs at once.
+    pub waves: f64,
 }
 
 impl Device {
@@ -126,6 +128,7 @@ impl Device {
             warps_per_multiprocessor: blocks_per_multiprocessor * full_warps,
             percent: (100.0 * resident * full_warps / f64::from(most_warps.max(1))).min(100.0),
             theoretical_percent: (100.0 * most_blocks * f64::from(warps) / f64::from(most_warps.max(1))).min(100.0),
+            waves: blocks_per_multiprocessor / most_blocks.max(1.0),
         })
     }
 
@@ -188,6 +191,8 @@ mod tests {
         assert_eq!(percent(1024, 32, 0), 100.0);
         // 32 blocks, of one warp each.
         assert_eq!(percent(32, 16, 0), 50.0);
+        let kernel = Kernel { grid: [132 * 32 * 3, 1, 1], block: [32, 1, 1], registers: 16, ..Kernel::default() };
+        assert_eq!(h200().occupancy(&kernel).unwrap().waves, 3.0);
         // 32 blocks, of a warp and a half each.
         assert_eq!(percent(48, 16, 0), 75.0);
         // 8192 registers a warp, so two warps in each of the four parts: two blocks of four warps.

@@ -43,6 +43,7 @@ macro_rules! define_id {
         $struct_visibility struct $Id(std::num::NonZeroU32);
 
         impl $Id {
+            #[allow(dead_code, reason = "some ids are made only with certain features")]
             pub(crate) fn new(index: usize) -> Self {
                 Self(std::num::NonZeroU32::MIN.saturating_add(u32::try_from(index).unwrap_or(u32::MAX)))
             }

@@ -13,6 +13,7 @@
 //!   the span is known. [`Wait`]s and [`Allocation`]s belong to spans in the same way.
 //! - A framework that fuses or defers work reports each [`OperationCall`]; [`Work::operations`] are those that a kernel
 //!   performed.
+//! - A [`StackSample`] says which functions and lines a thread was in; [`GpuCounters`] how busy a GPU's parts were.
 //! - A [`Step`] is one iteration of the training loop. [`Losses`] counts the records that were lost, [`Gpu`] says
 //!   whether GPUs were recorded, and [`Metadata`] names the process.
 //!
@@ -43,6 +44,7 @@ mod event;
 mod fields;
 mod framework;
 mod gpu;
+mod gpu_counters;
 mod heap;
 mod id;
 mod input;
@@ -56,6 +58,7 @@ mod rows;
 #[doc(hidden)]
 pub mod sample;
 mod span;
+mod stack_sample;
 mod step;
 mod time;
 mod torch;
@@ -71,6 +74,7 @@ pub use self::{
     input::InputStage,
     rows::{ThreadId, Track, TrackId},
     span::{Cut, Span, SpanId, TraceContext},
+    stack_sample::{StackFrame, StackFrameId, StackSample, StackSampling},
     step::{Step, StepId},
     time::Timestamp,
 };
@@ -82,6 +86,7 @@ pub use self::{
     collective::Collective,
     device::{Device, DeviceId, Occupancy},
     gpu::Overhead,
+    gpu_counters::{GpuCounters, GpuMetric, MetricMeaning},
     rows::{Stream, StreamId},
     wait::{Wait, WaitKind},
     work::{Detail, Direction, GraphNode, Kernel, MemoryCopy, MemoryFill, MemoryKind, Work, WorkId, WorkName},
@@ -99,6 +104,8 @@ pub use self::{
     torch::Torch,
 };
 // The records behind the views, and the ids of private tables.
+#[allow(unused_imports, reason = "only those who make samples use them: the sampler, the reader and tests")]
+pub(crate) use self::stack_sample::{StackNode, StackSampleData};
 #[cfg(feature = "read")]
 pub(crate) use self::torch::{HostAllocation, Mark, ProcessNames, RowName};
 pub(crate) use self::{
@@ -114,6 +121,7 @@ pub(crate) use self::{
     operation::{OperationCallData, OperationId},
     rows::{Nesting, enclosing, nesting_order},
     span::SpanData,
+    stack_sample::StackNodeId,
     torch::{GpuAnnotation, RowId},
     wait::WaitData,
     work::WorkData,
@@ -169,6 +177,7 @@ pub struct Trace {
     pub(crate) heap_samples: Vec<HeapSampleData>,
     /// The lines of sampled allocations.
     pub(crate) heap_lines: Vec<String>,
+    pub(crate) stack_sampling: Option<Box<StackSampling>>,
     pub(crate) gpu: Gpu,
     pub(crate) devices: Vec<Device>,
     pub(crate) streams: Vec<Stream>,
@@ -186,6 +195,7 @@ pub struct Trace {
     /// The bytes that a framework's pool had in use and reserved when the window opened, by device.
     pub(crate) pools: FxHashMap<DeviceId, (u64, u64)>,
     pub(crate) overheads: Vec<Overhead>,
+    pub(crate) gpu_counters: Vec<GpuCounters>,
     pub(crate) torch: Option<Box<Torch>>,
 }
 
@@ -224,47 +234,6 @@ impl Trace {
     /// The number of records that were lost, by cause.
     pub fn losses(&self) -> &Losses {
         &self.losses
-    }
-
-    /// The duration of a step while nothing is recorded, if known: the mean of up to 15 steps before the window, or
-    /// the value given to [`set_unrecorded_step`](Self::set_unrecorded_step).
-    pub fn unrecorded_step(&self) -> Option<Duration> {
-        self.unrecorded_step
-    }
-
-    /// Sets the duration of a step while nothing is recorded, as a progress bar shows it. Findings are about that step:
-    /// the host is assumed to be faster or slower by the factor that explains it.
-    ///
-    /// PyTorch's profiler makes host-bound steps up to twice as long, and its files do not record by how much.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # fn show(mut trace: kernspan::Trace) {
-    /// trace.set_unrecorded_step(Duration::from_micros(18_500));
-    /// let findings = kernspan::analysis::Analysis::of(&trace).findings().to_vec();
-    /// # }
-    /// ```
-    pub fn set_unrecorded_step(&mut self, time: Duration) {
-        self.unrecorded_step = Some(time);
-    }
-
-    /// The steps, in chronological order.
-    pub fn steps(&self) -> &[Step] {
-        &self.steps
-    }
-
-    /// The ids of the steps, in the order of [`steps`](Self::steps).
-    ///
-    /// ```
-    /// # use kernspan::Trace;
-    /// /// The number of spans that began in each step.
-    /// fn spans_by_step(trace: &Trace) -> Vec<(u64, usize)> {
-    ///     let spans_in = |id| trace.spans().filter(|span| span.step_id() == Some(id)).count();
-    ///     trace.step_ids().zip(trace.steps()).map(|(id, step)| (step.number(), spans_in(id))).collect()
-    /// }
-    /// ```
-    pub fn step_ids(&self) -> impl ExactSizeIterator<Item = StepId> + use<> {
-        (0..self.steps.len()).map(StepId::new)
     }
 
     /// The tracks: one per thread, and further ones where spans of a thread overlap without nesting.
@@ -378,12 +347,6 @@ impl Trace {
     /// The parts specific to a PyTorch trace; `None` if kernspan recorded the trace.
     pub fn torch(&self) -> Option<&Torch> {
         self.torch.as_deref()
-    }
-
-    /// The step that contains a moment.
-    pub(crate) fn step_at(&self, at: Timestamp) -> Option<StepId> {
-        let after = self.steps.partition_point(|step| step.start <= at);
-        after.checked_sub(1).filter(|&step| at < self.steps[step].end).map(StepId::new)
     }
 
     /// The track with this id.

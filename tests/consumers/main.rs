@@ -14,6 +14,8 @@ mod hta_model;
 mod scalars;
 #[cfg(target_os = "linux")]
 mod scalars_mishaps;
+#[cfg(all(feature = "gzip", feature = "sample"))]
+mod stacks;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod torch;
 #[cfg(feature = "sample")]

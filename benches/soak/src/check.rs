@@ -1,6 +1,6 @@
 //! Checks of the recorded windows.
 
-use kernspan::{Trace, trace::Span};
+use kernspan::{Activity, Trace, trace::Span};
 use std::collections::HashMap;
 
 /// The result of checking the windows.
@@ -15,6 +15,19 @@ pub(crate) struct Checked {
 pub(crate) fn wrong_total(trace: &Trace, expected: u64) -> Option<String> {
     let work = trace.work().len() as u64;
     (work != expected).then(|| format!("{work} kernels, copies and fills, not {expected}"))
+}
+
+/// Describes what is wrong with the hardware counters of a window, if they are among the activities.
+pub(crate) fn wrong_counters(trace: &Trace, activities: &[Activity]) -> Option<String> {
+    if !activities.contains(&Activity::Counters) {
+        return None;
+    }
+    let Some(counters) = trace.gpu_counters().first() else { return Some("no counters".to_owned()) };
+    let (samples, lost) = (counters.samples().len() as u128, counters.lost());
+    // Sampling begins up to 2 ms after the window, with a sample that is dropped.
+    let least = (trace.duration().as_nanos() / counters.interval().as_nanos().max(1)).saturating_sub(5);
+    let is_wrong = samples < least || lost > 0 || counters.problem().is_some();
+    is_wrong.then(|| format!("{samples} samples of at least {least}, {lost} lost, {:?}", counters.problem()))
 }
 
 /// Describes a step, on any thread, that does not contain exactly the work that was launched in it.

@@ -79,6 +79,7 @@ impl Plan {
                 "busy" => plan.busy = true,
                 "memory" => plan.activities.push(Activity::Memory),
                 "sync" => plan.activities.push(Activity::Sync),
+                "counters" => plan.activities.push(Activity::Counters),
                 "calls" => plan.activities.push(Activity::ApiCalls),
                 _ => return Err(format!("unknown argument: {argument}")),
             }

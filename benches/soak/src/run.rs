@@ -1,5 +1,5 @@
 use crate::{
-    check::{Checked, wrong_step, wrong_total},
+    check::{Checked, wrong_counters, wrong_step, wrong_total},
     count,
     plan::Plan,
     requests,
@@ -36,10 +36,11 @@ pub fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T + Sync) ->
 
     let checked = Arc::new(Mutex::new(Checked::default()));
     let (seen, eager) = (Arc::clone(&checked), training.is_eager());
-    let (threads, active) = (plan.threads, plan.active);
+    let (threads, active, activities) = (plan.threads, plan.active, plan.activities.clone());
     let check = move |trace: &Analysis<'_>| {
         let wrong = if threads == 1 { wrong_total(trace, per_window) } else { None };
         let wrong = wrong.or_else(|| if eager { wrong_step(trace, active, per_step) } else { None });
+        let wrong = wrong.or_else(|| wrong_counters(trace, &activities));
         let unattributed = trace.work().filter(|work| work.span().is_none()).count();
         let wrong = wrong.or_else(|| (unattributed > 0).then(|| format!("{unattributed} unattributed")));
         let mut seen = seen.lock().expect("no panic");

@@ -5,7 +5,11 @@ use crate::{
     file::{self, cannot_write},
     input::{self, Inputs, cannot_read, name},
 };
-use kernspan::{Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace, analysis::Analysis};
+use kernspan::{
+    Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace,
+    analysis::Analysis,
+    export::{Firefox, Pprof},
+};
 use std::{
     fs,
     io::{self, Write},
@@ -21,7 +25,11 @@ use std::{
 Endings:
   .json, .json.gz   Chrome JSON, as PyTorch writes it: ui.perfetto.dev, HolisticTraceAnalysis
   .pftrace          Perfetto's protobuf: ui.perfetto.dev
+  .firefox.json     the Firefox Profiler's JSON: profiler.firefox.com
+  .pb.gz            sampled stacks for pprof: go tool pprof
   .gpu.folded       folded stacks of GPU time: inferno, speedscope, flamegraph.pl
+  .cpu.folded       folded stacks of sampled CPU time
+  .waiting.folded   folded stacks of sampled waits
   .folded           folded stacks of host time
   none              a folder for TensorBoard and XProf
 
@@ -45,7 +53,11 @@ pub(crate) struct Args {
 enum Target {
     Chrome { gzip: bool },
     Perfetto,
+    Firefox,
+    Pprof,
     HostStacks,
+    CpuStacks,
+    WaitingStacks,
     GpuStacks,
     TensorBoard,
 }
@@ -53,11 +65,15 @@ enum Target {
 impl Target {
     /// Returns the format of a file by its extension.
     fn of(path: &Path) -> Result<Self, Fault> {
-        const ENDINGS: [(&str, Target); 5] = [
+        const ENDINGS: [(&str, Target); 9] = [
+            (".firefox.json", Target::Firefox),
             (".json", Target::Chrome { gzip: false }),
             (".json.gz", Target::Chrome { gzip: true }),
             (".pftrace", Target::Perfetto),
+            (".pb.gz", Target::Pprof),
             (".gpu.folded", Target::GpuStacks),
+            (".cpu.folded", Target::CpuStacks),
+            (".waiting.folded", Target::WaitingStacks),
             (".folded", Target::HostStacks),
         ];
         let text = path.display().to_string();
@@ -65,9 +81,21 @@ impl Target {
             Some((_, target)) => Ok(*target),
             None if path.is_dir() || path.extension().is_none() => Ok(Self::TensorBoard),
             None => Err(Fault::Usage(format!(
-                "unsupported ending of {text}: expected .json, .json.gz, .pftrace, .folded or .gpu.folded, or none for \
-                 a TensorBoard folder"
+                "unsupported ending of {text}: expected .json, .json.gz, .pftrace, .firefox.json, .pb.gz, .folded, \
+                 .gpu.folded, .cpu.folded or .waiting.folded, or none for a TensorBoard folder"
             ))),
+        }
+    }
+
+    /// Returns why a trace has nothing for this format, if so.
+    fn nothing_in(self, trace: &Trace) -> Option<&'static str> {
+        let sampled = |waiting: bool| trace.stack_samples().any(|sample| sample.is_waiting() == waiting);
+        match self {
+            Self::GpuStacks if trace.work().len() == 0 => Some("no GPU work was recorded"),
+            Self::Pprof if trace.stack_samples().next().is_none() => Some("no stacks were sampled"),
+            Self::CpuStacks if !sampled(false) => Some("no stacks were sampled on the CPU"),
+            Self::WaitingStacks if !sampled(true) => Some("no waits were sampled"),
+            _ => None,
         }
     }
 
@@ -77,7 +105,11 @@ impl Target {
         match self {
             Self::Chrome { gzip } => Chrome::to_dir("unused").gzip(gzip).write(trace, &mut out),
             Self::Perfetto => Perfetto::write(trace, &mut out),
+            Self::Firefox => Firefox::write(trace, &mut out),
+            Self::Pprof => Pprof::write(trace, &mut out),
             Self::HostStacks => Stacks::write_host(trace, &mut out),
+            Self::CpuStacks => Stacks::write_cpu(trace, &mut out),
+            Self::WaitingStacks => Stacks::write_waiting(trace, &mut out),
             Self::GpuStacks => Stacks::write_gpu(trace, &mut out),
             Self::TensorBoard => Err(io::ErrorKind::IsADirectory.into()),
         }
@@ -101,8 +133,8 @@ impl Args {
                 traces.len()
             )));
         };
-        if target == Target::GpuStacks && trace.work().len() == 0 {
-            return Err(Fault::Failed(format!("cannot convert {}: no GPU work was recorded", name(&self.from))));
+        if let Some(nothing) = target.nothing_in(trace) {
+            return Err(Fault::Failed(format!("cannot convert {}: {nothing}", name(&self.from))));
         }
         if target != Target::TensorBoard {
             file::write(&self.to, |out| target.write(trace, out))?;
@@ -136,7 +168,8 @@ impl Args {
 /// Returns what the new file does not contain, with the number of each kind. Stacks are a summary, so they are not
 /// checked.
 fn left_out(trace: &Trace, target: Target) -> Vec<String> {
-    if matches!(target, Target::HostStacks | Target::GpuStacks) {
+    use Target::{CpuStacks, GpuStacks, HostStacks, Pprof, WaitingStacks};
+    if matches!(target, HostStacks | GpuStacks | CpuStacks | WaitingStacks | Pprof) {
         return Vec::new();
     }
     let mut left_out = vec![("events of an unknown kind", trace.losses().unread)];

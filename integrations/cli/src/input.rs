@@ -312,7 +312,9 @@ pub(crate) fn why_nothing_in(folder: &Path) -> String {
 
 /// Returns whether a file is a trace, by its name.
 pub(crate) fn is_trace(path: &Path) -> bool {
-    path.to_str().is_some_and(|name| ENDINGS.iter().any(|ending| name.ends_with(ending)))
+    let is_trace = |name: &str| ENDINGS.iter().any(|ending| name.ends_with(ending));
+    // Exported for the Firefox Profiler, next to traces.
+    path.to_str().is_some_and(|name| is_trace(name) && !name.ends_with(".firefox.json"))
 }
 
 /// The files of a folder.

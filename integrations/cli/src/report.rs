@@ -14,7 +14,7 @@ use crate::{
 use kernspan::{
     Report,
     export::HtmlReport,
-    report::{Averages, Kernels, MemoryPeak, MemoryPeaks, Operations, SortBy, SortOperationsBy},
+    report::{Averages, Functions, Kernels, Lines, MemoryPeak, MemoryPeaks, Operations, SortBy, SortOperationsBy},
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 /// Print where the time went: tables of spans, kernels, operations, steps and memory
 ///
 /// By default, this is an overview: the spans, the ten longest kernels and operations, and a summary of steps, GPUs and
-/// losses. --kernels, --operations, --launches, --streams, --steps, --memory, --callers, --callees and --torch print
-/// single tables instead. Several files are added up.
+/// losses. --kernels, --operations, --lines, --functions, --launches, --streams, --steps, --memory, --callers,
+/// --callees and --torch print single tables instead. Several files are added up.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -59,6 +59,18 @@ pub(crate) struct Args {
     /// Print the steps, as the command `steps` does
     #[arg(long)]
     steps: bool,
+    /// Print the lines that the time of each span itself went to, if stacks were sampled
+    #[arg(long)]
+    lines: bool,
+    /// Print the functions that took the CPU's time, with their spans, if stacks were sampled
+    #[arg(long)]
+    functions: bool,
+    /// With --lines: add lines of libraries to the program's own lines that led to them
+    #[arg(long, requires = "lines")]
+    own: bool,
+    /// With --lines: only the lines of spans with this name
+    #[arg(long, requires = "lines", value_name = "NAME")]
+    in_span: Option<String>,
     /// Print which spans held GPU memory at its peak
     #[arg(long)]
     memory: bool,
@@ -83,11 +95,15 @@ Examples:
   kernspan report runs/mnist
   kernspan report --sort self-gpu -n 20 trace.pt.trace.json.gz
   kernspan report --kernels --by-shape window.kernspan
+  kernspan report --lines --in-span backward runs/mnist
   kernspan report --callers matmul trace.json
   kernspan report --html report.html runs/mnist
   kernspan report --torch --json trace.pt.trace.json | jq '.key_averages[0]'
 
 Exit status: 0 success; 1 a file could not be read or written, or nothing was found; 2 usage error";
+
+/// The text in place of a table of lines or functions.
+const NO_STACKS: &str = "no stacks were sampled";
 
 /// Returns the name of a page: its file without folders, and how many more there are.
 fn page_name(read: &Read) -> String {
@@ -135,6 +151,12 @@ impl Args {
         if self.operations {
             sections.push(self.operations(report, Operations::LIMIT));
         }
+        if self.lines {
+            sections.push(self.lines(report, Lines::LIMIT, self.own, self.in_span.as_deref()));
+        }
+        if self.functions {
+            sections.push(self.functions(report, Functions::LIMIT));
+        }
         if self.launches {
             sections.push(launches::launch_section(read, self.style.rows(self.limit, usize::MAX)));
         }
@@ -167,6 +189,9 @@ impl Args {
         let operations = self.operations(report, FEW);
         if operations.table.is_some() {
             sections.push(operations);
+        }
+        if !report.lines().is_empty() {
+            sections.extend([self.lines(report, FEW, true, None), self.functions(report, FEW)]);
         }
         let view = match (self.style.format(), self.style.width) {
             // Markdown renderers wrap lines themselves.
@@ -223,6 +248,34 @@ impl Args {
             key: "operations",
             table: (!rows.is_empty()).then(|| operations.table()),
             empty: "no operations were recorded: no framework reported any",
+            rows: rows.iter().map(json).collect(),
+            ..Section::default()
+        }
+    }
+
+    fn lines(&self, report: &Report, limit: usize, own: bool, span: Option<&str>) -> Section {
+        let lines = report.lines().own(own).limit(self.style.rows(self.limit, limit));
+        let lines = span.into_iter().fold(lines, Lines::in_span);
+        let rows = lines.rows();
+        Section {
+            title: "Lines".to_owned(),
+            key: "lines",
+            table: (!rows.is_empty()).then(|| lines.table()),
+            empty: if span.is_some() { "no stacks were sampled in this span" } else { NO_STACKS },
+            marked: (0..rows.len()).filter(|&row| rows[row].is_hot()).collect(),
+            rows: rows.iter().map(json).collect(),
+            ..Section::default()
+        }
+    }
+
+    fn functions(&self, report: &Report, limit: usize) -> Section {
+        let functions = report.functions().limit(self.style.rows(self.limit, limit));
+        let rows = functions.rows();
+        Section {
+            title: "Functions".to_owned(),
+            key: "functions",
+            table: (!rows.is_empty()).then(|| functions.table()),
+            empty: NO_STACKS,
             rows: rows.iter().map(json).collect(),
             ..Section::default()
         }

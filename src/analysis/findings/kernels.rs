@@ -1,12 +1,12 @@
 //! Kernels that use little of the GPU: too few blocks to fill it, or products of `f32` matrices without tensor cores.
 
 use super::{
-    super::{collective_calls::is_collective, finding::FindingKind, sorted::SortedSet},
+    super::{collective_calls::is_collective, counter_use::CounterSubject, finding::FindingKind, sorted::SortedSet},
     chains::is_elementwise,
     window::{Candidate, Window},
     words,
 };
-use crate::trace::{Device, Kernel, Span, Work};
+use crate::trace::{Device, Kernel, MetricMeaning, Span, Work};
 use rustc_hash::FxHashSet;
 
 /// The part of the step and of the GPU's time that small kernels take, from which on the batch is small. If the GPU is
@@ -89,6 +89,9 @@ const GAIN_OF_CONVOLUTIONS: f64 = 0.4;
 /// The part of the time of convolutions up to which next to none use tensor cores.
 const FEW: f64 = 0.1;
 
+/// The use of the tensor cores in percent from which on a kernel is known to use them: more than the error of a value.
+const BUSY_TENSOR_CORES: f64 = 5.0;
+
 /// Finds kernels that multiply f32 matrices without tensor cores, on a GPU that has them.
 pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
     let convolutions = convolutions_without(window);
@@ -96,7 +99,14 @@ pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
         .tasks()
         .filter_map(|(index, _, work)| {
             let ratio = ratio(window.device(work)?)?;
-            let is_plain = MatrixKernel::of(&work.kernel()?.name) == Some(MatrixKernel::PlainF32);
+            let kernel = work.kernel()?;
+            let is_plain = MatrixKernel::of(&kernel.name) == Some(MatrixKernel::PlainF32);
+            // A name is a guess; counters know.
+            let tensor = CounterSubject::Kernel(kernel.name.to_string());
+            let tensor = window.counter(&tensor, MetricMeaning::TensorActive).unwrap_or(0.0);
+            if tensor > BUSY_TENSOR_CORES {
+                return None;
+            }
             (is_plain || convolutions.contains(&index)).then_some((index, work, ratio))
         })
         .collect();

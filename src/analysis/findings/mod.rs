@@ -22,6 +22,7 @@ mod words;
 use self::window::{Alternative, Candidate, Window};
 use super::{
     collectives::exposed_collective,
+    counter_use::CounterUse,
     finding::{Finding, Remedy},
     simulation::Simulation,
 };
@@ -63,8 +64,8 @@ const HOST_RULES: &[Rule] = &[
 ];
 
 /// Returns what makes the steps of a window slow: see [`Analysis::findings`](super::Analysis::findings).
-pub(super) fn findings(simulation: Simulation<'_>) -> Vec<Finding> {
-    let Some(window) = Window::of(simulation) else { return Vec::new() };
+pub(super) fn findings<'a>(simulation: Simulation<'a>, counters: &'a [CounterUse]) -> Vec<Finding> {
+    let Some(window) = Window::of(simulation, counters) else { return Vec::new() };
     let rules = if window.simulation.is_host_only() { HOST_RULES } else { GPU_RULES };
     let mut found: Vec<Finding> =
         rules.iter().flat_map(|rule| rule(&window)).filter_map(|candidate| judge(&window, candidate)).collect();
@@ -80,6 +81,7 @@ fn judge(window: &Window<'_>, candidate: Candidate) -> Option<Finding> {
         return None;
     }
     let place = words::Place::of(window.trace(), candidate.span);
+    let measured = words::counters(window, candidate.span).filter(|_| candidate.kind.is_about_kernels());
     let change = candidate.kind.advice(window.framework).to_owned();
     let mut remedies = vec![Remedy { change, saving }];
     let mut candidate = candidate;
@@ -92,7 +94,7 @@ fn judge(window: &Window<'_>, candidate: Candidate) -> Option<Finding> {
         title: candidate.title,
         path: place.path,
         location: place.location,
-        evidence: candidate.evidence,
+        evidence: candidate.evidence.into_iter().chain(measured).collect(),
         ranges: window::longest(candidate.ranges),
         remedies,
         saving,

@@ -1,13 +1,15 @@
 //! A window as rules look at it.
 
 use super::super::{
+    counter_use::{CounterSubject, CounterUse, CounterValue},
     finding::{FindingKind, TimeRange},
     quantile::lower_median,
     simulation::{Costs, Item, Simulation, Task},
     sorted::{SortedMap, SortedSet},
 };
 use crate::trace::{
-    ApiCall, CallsiteId, Detail, Device, Framework, MemoryCopy, Span, SpanId, Step, StepId, ThreadId, Trace, Work,
+    ApiCall, CallsiteId, Detail, Device, Framework, MemoryCopy, MetricMeaning, Span, SpanId, Step, StepId, ThreadId,
+    Trace, Work,
 };
 use rustc_hash::FxHashMap;
 use std::time::Duration;
@@ -35,6 +37,8 @@ pub(super) struct Window<'a> {
     inputs: Vec<Option<SpanId>>,
     /// The last task that each item asked for.
     tasks_of_items: FxHashMap<usize, usize>,
+    /// The hardware counters of spans and kernels, if they were sampled.
+    counters: &'a [CounterUse],
 }
 
 /// A change that may save time.
@@ -118,7 +122,7 @@ pub(super) fn host_range(simulation: &Simulation<'_>) -> (f64, f64) {
 }
 
 impl<'a> Window<'a> {
-    pub(super) fn of(simulation: Simulation<'a>) -> Option<Self> {
+    pub(super) fn of(simulation: Simulation<'a>, counters: &'a [CounterUse]) -> Option<Self> {
         let trace = simulation.trace;
         let error = simulation.error();
         let step = simulation.run(&simulation.costs());
@@ -144,11 +148,30 @@ impl<'a> Window<'a> {
             (host, simulation.run(&costs))
         });
         let steps = steps.to_vec();
-        Some(Self { simulation, step, steps, error, framework, thread, median, slow, rare, inputs, tasks_of_items })
+        Some(Self {
+            simulation,
+            step,
+            steps,
+            error,
+            framework,
+            thread,
+            median,
+            slow,
+            rare,
+            inputs,
+            tasks_of_items,
+            counters,
+        })
     }
 
     pub(super) fn trace(&self) -> &'a Trace {
         self.simulation.trace
+    }
+
+    /// Returns a percentage that hardware counters have measured while something ran, if they determine it.
+    pub(super) fn counter(&self, subject: &CounterSubject, meaning: MetricMeaning) -> Option<f64> {
+        let of_subject = self.counters.iter().find(|counters| counters.subject == *subject)?;
+        of_subject.value(meaning).filter(|value| value.error <= CounterValue::MAX_ERROR).map(|value| value.mean)
     }
 
     pub(super) fn costs(&self) -> Costs {

@@ -2,7 +2,11 @@
 
 pub(super) use crate::units::{bytes, time};
 
-use crate::trace::{Span, SpanId, Trace};
+use super::{super::counter_use::CounterSubject, window::Window};
+use crate::{
+    trace::{MetricMeaning, Span, SpanId, Trace},
+    units,
+};
 use std::time::Duration;
 
 /// A place in the program.
@@ -37,6 +41,18 @@ pub(super) fn place(trace: &Trace, span: Option<SpanId>) -> String {
         Some(location) => format!("`{}` ({location})", span.name()),
         None => format!("`{}`", span.name()),
     }
+}
+
+/// Says what hardware counters measured while the GPU worked for a span, if they were sampled and determine it.
+pub(super) fn counters(window: &Window<'_>, span: Option<SpanId>) -> Option<String> {
+    let name = window.trace().span(span?).name();
+    let subject = CounterSubject::Span(name.to_owned());
+    let percent = |meaning| window.counter(&subject, meaning).map(units::percent);
+    let (sm, tensor) = (percent(MetricMeaning::SmActive)?, percent(MetricMeaning::TensorActive)?);
+    let dram = percent(MetricMeaning::DramActive)?;
+    Some(format!(
+        "Hardware counters while the GPU worked for `{name}`: SMs {sm}, tensor cores {tensor}, memory bandwidth {dram}."
+    ))
 }
 
 /// The file, without the folders around it, and the line.

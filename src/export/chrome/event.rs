@@ -59,6 +59,15 @@ impl<'w> EventWriter<'w> {
         })
     }
 
+    /// Begins a sample of a counter of this category.
+    pub(super) fn counter_of(&mut self, category: &str, name: &str) -> Event<'_, 'w> {
+        self.begin(|event| {
+            event.word("ph", "C");
+            event.string("cat", category);
+            event.string("name", name);
+        })
+    }
+
     /// Begins an event with prepared members.
     #[inline]
     pub(super) fn event(&mut self, head: &Head) -> Event<'_, 'w> {

@@ -1,7 +1,7 @@
 //! The events of GPUs: names of rows, calls, ranges of steps and spans, work, waits, allocations and overheads.
 
 use super::{
-    calls,
+    calls, counters,
     event::Scope,
     fields,
     flavor::Flavor,
@@ -36,6 +36,9 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     work::write(out, &rows, &flows, &collectives)?;
     write_waits(out, &rows)?;
     write_allocations(out)?;
+    if out.options.flavor == Flavor::Kineto {
+        counters::write_tracks(out)?;
+    }
     write_overheads(out, &rows)
 }
 

@@ -1,6 +1,10 @@
 //! The header of a document: the members before its events.
 
-use super::flavor::{Flavor, Options, Times};
+use super::{
+    counters,
+    flavor::{Flavor, Options, Times},
+    samples,
+};
 use crate::{
     analysis::{Analysis, Finding},
     export::json::{Json, Object},
@@ -9,7 +13,7 @@ use crate::{
 use std::time::Duration;
 
 /// Keys of the document itself. An entry of the user's metadata with the same key is called `user.KEY`.
-const RESERVED: [&str; 25] = [
+const RESERVED: [&str; 29] = [
     "schemaVersion",
     "deviceProperties",
     "distributedInfo",
@@ -31,6 +35,10 @@ const RESERVED: [&str; 25] = [
     "kernspan_losses",
     "kernspan_gpu",
     "kernspan_attribution",
+    "kernspan_sampling",
+    "kernspan_counters",
+    "stackFrames",
+    "samples",
     "displayTimeUnit",
     "baseTimeNanoseconds",
     "traceEvents",
@@ -93,6 +101,10 @@ pub(super) fn members(window: &Analysis<'_>, options: Options, times: Times) -> 
             header.array_of_lines("kernspan_findings", |list| {
                 window.findings().iter().for_each(|found| list.object(|object| finding(object, found)));
             });
+        }
+        if options.flavor == Flavor::Kineto {
+            samples::write(header, trace, times);
+            counters::write(header, trace);
         }
         for (key, value) in &metadata.user {
             let value = Value::from(value.as_str());

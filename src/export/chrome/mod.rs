@@ -4,6 +4,7 @@
 //! event to an [`EventWriter`]; only that and [`json`](super::json) know the punctuation of JSON.
 
 mod calls;
+mod counters;
 mod event;
 mod fields;
 mod flavor;
@@ -12,6 +13,7 @@ mod header;
 mod host;
 mod output;
 mod rows;
+mod samples;
 mod spans;
 #[cfg(test)]
 mod tests;
@@ -60,6 +62,8 @@ use std::{
 ///
 /// [Operations](crate::trace::Operation) are instants of the category `operation` on the row of the thread that
 /// reported them, with their fields and the name of their span.
+///
+/// Sampled stacks are the members `stackFrames` and `samples` of the document; `kernspan_sampling` has their lines.
 ///
 /// # GPUs
 ///

@@ -267,6 +267,10 @@ impl HtmlReport {
         kernels.iter().for_each(|grid| table(sections, "kernels", "Kernels", grid));
         let operations = tables::operations(&self.report, names);
         operations.iter().for_each(|grid| table(sections, "operations", "Operations", grid));
+        let lines = tables::lines(&self.report, names);
+        lines.iter().for_each(|grid| table(sections, "lines", "Lines", grid));
+        let functions = tables::functions(&self.report, names);
+        functions.iter().for_each(|grid| table(sections, "functions", "Functions", grid));
     }
 
     fn write_timeline(&self, sections: &mut Array<'_>) {

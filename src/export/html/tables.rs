@@ -6,7 +6,7 @@ use super::{
     paths::Paths,
 };
 use crate::{
-    analysis::{MemoryHolder, MemorySnapshot},
+    analysis::{MemoryHolder, MemorySnapshot, SampledFunction, SampledLine},
     report::{Average, Kernels, MemoryPeak, Operations, PathRows, Report},
 };
 use std::{collections::HashMap, time::Duration};
@@ -46,6 +46,50 @@ pub(super) fn operations(report: &Report, names: &mut Names) -> Option<Grid> {
     grid.column(("Kernels", Unit::Number, ""), rows, |row| row.kernels);
     grid.column(("# of Calls", Unit::Number, ""), rows, |row| row.calls);
     grid.column(("Total FLOPs", Unit::Count, ""), rows, |row| nonzero(row.flops));
+    grid.left_out(all.len() - rows.len());
+    (!rows.is_empty()).then_some(grid)
+}
+
+/// Returns the lines that the time of each span itself went to.
+pub(super) fn lines(report: &Report, names: &mut Names) -> Option<Grid> {
+    let all = report.lines().limit(usize::MAX).rows();
+    let rows = &all[..all.len().min(ROWS)];
+    let mut grid = Grid::default();
+    grid.names("Span", rows, names, |row| row.span.as_deref().unwrap_or("[outside spans]"));
+    grid.column(("Line", Unit::Text, "the innermost one that is not folded"), rows, SampledLine::place_text);
+    grid.names("Function", rows, names, |row| &row.function);
+    let help = "the innermost line of the program's own source";
+    grid.column(("Called from", Unit::Text, help), rows, SampledLine::called_from);
+    let help = "of the span's own CPU time; none for spans with fewer than 25 samples";
+    grid.column(("CPU %", Unit::Percent, help), rows, SampledLine::percent);
+    grid.column(("± points", Unit::Share, "in 19 of 20 cases, the share is off by less"), rows, SampledLine::margin);
+    grid.column(("CPU", Unit::Total, "estimated from samples"), rows, |row| row.time.cpu);
+    grid.column(("Waiting", Unit::Total, "not on a CPU"), rows, |row| row.time.waiting);
+    grid.column(("Samples", Unit::Number, "on the CPU"), rows, |row| row.time.samples);
+    grid.column(("At edge", Unit::Number, "within 1 µs of the edge of a span"), rows, |row| row.time.at_edge);
+    grid.left_out(all.len() - rows.len());
+    (!rows.is_empty()).then_some(grid)
+}
+
+/// Returns the functions that threads were in, over all spans.
+pub(super) fn functions(report: &Report, names: &mut Names) -> Option<Grid> {
+    let all = report.functions().limit(usize::MAX).rows();
+    let rows = &all[..all.len().min(ROWS)];
+    let mut grid = Grid::default();
+    grid.names("Function", rows, names, |row| &row.function);
+    grid.column(("Self CPU", Unit::Total, "estimated from samples"), rows, |row| row.self_time.cpu);
+    grid.column(("Self CPU %", Unit::Percent, "of all samples"), rows, SampledFunction::self_percent);
+    grid.column(("Total CPU", Unit::Time, "with the functions that it called"), rows, |row| row.total_time.cpu);
+    grid.column(("Self waiting", Unit::Total, "not on a CPU"), rows, |row| row.self_time.waiting);
+    grid.column(("Samples", Unit::Number, "with those of functions that it called"), rows, |row| {
+        row.total_time.samples
+    });
+    let spans = |row: &SampledFunction| {
+        let spans = row.spans.iter().map(|(span, _)| span.as_deref().unwrap_or("[outside spans]"));
+        spans.take(5).collect::<Vec<_>>().join(", ")
+    };
+    grid.column(("Spans", Unit::Text, "that it ran in, most time first"), rows, spans);
+    grid.column(("Library", Unit::Text, ""), rows, |row| row.library.clone());
     grid.left_out(all.len() - rows.len());
     (!rows.is_empty()).then_some(grid)
 }

@@ -1,13 +1,13 @@
 use super::{Html, HtmlReport};
 use crate::{
     Profiler, Report, Schedule,
-    analysis::Analysis,
+    analysis::{Analysis, SampledLine},
     export::{Collected, samples::awkward_trace},
     trace::{
         Losses, Metadata, Timestamp, Trace,
         sample::{
             gpu_trace, losses_mut, memory_trace, operations_trace, ranks, remove_steps, repeat_work, set_caller,
-            set_parent, set_track, spans_trace,
+            set_parent, set_track, spans_trace, stacks_trace,
         },
     },
 };
@@ -341,4 +341,21 @@ fn a_page_that_cannot_be_written_is_reported_and_harms_nobody() {
     });
     let error = profiler.finish().unwrap_err().to_string();
     assert!(error.contains("Html"), "{error}");
+}
+
+#[test]
+fn sampled_lines_and_functions_are_tables() {
+    let (_, document) = page_of(&[stacks_trace()]);
+    let report = Report::of([&stacks_trace()]);
+    let lines = report.lines().rows();
+    let spans: Vec<_> = lines.iter().map(|line| line.span.as_deref().unwrap_or("[outside spans]")).collect();
+    assert_eq!(column(&document, "lines", "Span"), spans);
+    let nanos: Vec<_> = lines.iter().map(|line| line.time.cpu.as_nanos() as u64).collect();
+    assert_eq!(column(&document, "lines", "CPU"), nanos);
+    let shares: Vec<_> = lines.iter().map(SampledLine::percent).collect();
+    assert_eq!(column(&document, "lines", "CPU %").iter().map(Value::as_f64).collect::<Vec<_>>(), shares);
+    let functions: Vec<_> = report.functions().rows().iter().map(|row| row.function.clone()).collect();
+    assert_eq!(column(&document, "functions", "Function"), functions);
+    let (_, without) = page_of(&[gpu_trace()]);
+    assert!(section(&without, "lines").is_none() && section(&without, "functions").is_none());
 }

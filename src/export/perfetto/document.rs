@@ -1,10 +1,11 @@
 //! The file of a trace.
 
 use super::{
+    compute,
     event::Event,
     gpus,
     proto::{CounterDescriptor, Type, Unit},
-    threads,
+    samples, threads,
     tracks::TrackWriter,
 };
 use crate::{
@@ -25,6 +26,8 @@ pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     threads::write(&mut out, &flows)?;
     threads::write_calls(&mut out)?;
     gpus::write(&mut out, &flows)?;
+    compute::write(&mut out)?;
+    samples::write(&mut out)?;
     out.packets.flush()
 }
 

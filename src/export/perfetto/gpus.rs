@@ -31,6 +31,7 @@ pub(super) fn write(out: &mut TrackWriter<'_>, flows: &LaunchFlows) -> io::Resul
     for device in devices {
         let group = write_group(out, device)?;
         write_memory(out, group, device)?;
+        write_counters(out, group, device)?;
         write_waits(out, group, "waits", trace.waits().filter(|wait| wait.device() == Some(device)))?;
         let streams = trace.streams().iter().enumerate().filter(|(_, stream)| stream.device() == device);
         let several_contexts = trace.has_several_contexts(device);
@@ -77,6 +78,26 @@ fn write_memory(out: &mut TrackWriter<'_>, group: u64, device: DeviceId) -> io::
     let bytes = CounterDescriptor { unit: Some(Unit::SizeBytes as i32) };
     let mut sequence = out.counter(group, "memory in use".to_owned(), bytes)?;
     allocations.try_for_each(|allocation| sequence.count(&mut out.packets, allocation.at(), allocation.in_use() as f64))
+}
+
+/// Writes a track for each hardware counter.
+fn write_counters(out: &mut TrackWriter<'_>, group: u64, device: DeviceId) -> io::Result<()> {
+    let trace = out.trace;
+    for counters in trace.gpu_counters().iter().filter(|counters| counters.device() == device) {
+        for (index, metric) in counters.metrics().iter().enumerate() {
+            let name = match metric.unit() {
+                "" => metric.label().to_owned(),
+                unit => format!("{} ({unit})", metric.label()),
+            };
+            let mut sequence = out.counter(group, name, CounterDescriptor::default())?;
+            // A sample is drawn from its start; after the last one, the value is unknown.
+            for (time, values) in counters.samples() {
+                sequence.count(&mut out.packets, time.start, values[index])?;
+            }
+            sequence.finish(&mut out.packets)?;
+        }
+    }
+    Ok(())
 }
 
 fn write_waits<'a>(
@@ -208,7 +229,7 @@ fn write_work<'a>(
 }
 
 /// Returns the name of a stream. Contexts may number their streams alike, and Perfetto merges tracks that share a name.
-fn stream_name(stream: &Stream, several_contexts: bool) -> String {
+pub(super) fn stream_name(stream: &Stream, several_contexts: bool) -> String {
     match several_contexts {
         false => stream.label(),
         true => format!("{} · context {}", stream.label(), stream.context()),

@@ -1,6 +1,11 @@
 //! An interner: the names of a sequence as numbers.
 
-use super::proto::{InternedData, InternedName, SourceLocation};
+use super::{
+    compute_proto::{
+        ComputeArg, InternedComputeKernel, InternedGpuSpecification, InternedGraphicsContext, StageCategory,
+    },
+    proto::{InternedData, InternedName, SourceLocation},
+};
 use crate::trace::Callsite;
 use rustc_hash::FxHashMap;
 
@@ -14,6 +19,12 @@ pub(super) struct Interner {
     texts: FxHashMap<String, u64>,
     /// The categories that have been written. There are few.
     categories: Vec<&'static str>,
+    /// The names of queues and stages of GPUs.
+    specifications: FxHashMap<String, u64>,
+    /// The number of kernels so far.
+    kernels: u64,
+    /// The names of kernels' arguments that have been written. There are few.
+    argument_names: Vec<&'static str>,
     /// Names to be written with the next event.
     new: Option<InternedData>,
 }
@@ -30,6 +41,9 @@ impl Interner {
             annotation_names: FxHashMap::default(),
             texts: FxHashMap::default(),
             categories: Vec::new(),
+            specifications: FxHashMap::default(),
+            kernels: 0,
+            argument_names: Vec::new(),
             new: None,
         }
     }
@@ -100,6 +114,44 @@ impl Interner {
         self.texts.insert(text.to_owned(), iid);
         self.new.get_or_insert_default().debug_annotation_string_values.push(interned(iid, text));
         Some(iid)
+    }
+
+    /// Adds the context of GPU work.
+    pub(super) fn add_context(&mut self, context: InternedGraphicsContext) {
+        self.new.get_or_insert_default().graphics_contexts.push(context);
+    }
+
+    /// Returns the number of a queue or stage of a GPU.
+    pub(super) fn specification(&mut self, name: &str) -> u64 {
+        self.specifications.get(name).copied().unwrap_or_else(|| {
+            let iid = self.specifications.len() as u64 + 1;
+            self.specifications.insert(name.to_owned(), iid);
+            self.new.get_or_insert_default().gpu_specifications.push(InternedGpuSpecification {
+                iid: Some(iid),
+                name: Some(name.to_owned()),
+                category: Some(StageCategory::Compute as i32),
+            });
+            iid
+        })
+    }
+
+    /// Adds a kernel, and returns its number.
+    pub(super) fn add_kernel(&mut self, kernel: InternedComputeKernel) -> u64 {
+        self.kernels += 1;
+        let kernel = InternedComputeKernel { iid: Some(self.kernels), ..kernel };
+        self.new.get_or_insert_default().compute_kernels.push(kernel);
+        self.kernels
+    }
+
+    /// Returns an argument of a kernel, without a value.
+    pub(super) fn argument(&mut self, name: &'static str) -> ComputeArg {
+        let index = self.argument_names.iter().position(|&known| known == name).unwrap_or_else(|| {
+            self.argument_names.push(name);
+            let iid = self.argument_names.len() as u64;
+            self.new.get_or_insert_default().compute_arg_names.push(interned(iid, name));
+            self.argument_names.len() - 1
+        });
+        ComputeArg { name_iid: Some(index as u64 + 1), ..ComputeArg::default() }
     }
 }
 

@@ -2,13 +2,16 @@
 //!
 //! [`document`] writes the file of a trace. [`threads`] and [`gpus`] write its tracks: a
 //! [`TrackWriter`](tracks::TrackWriter) describes each track, and a [`Sequence`](sequence::Sequence) contains the
-//! track's [`Event`](event::Event)s.
+//! track's [`Event`](event::Event)s. [`compute`] writes the kernels again, for Perfetto's own table of them.
 
+mod compute;
+mod compute_proto;
 mod document;
 mod event;
 mod gpus;
 mod interner;
 mod proto;
+mod samples;
 mod sequence;
 #[cfg(test)]
 mod tests;
@@ -44,6 +47,12 @@ use std::{
 ///
 /// Slices have the same categories as in [`Chrome`](crate::Chrome), such as `cpu_op`, `kernel` and `gpu_memcpy`, so one
 /// SQL query serves both formats.
+///
+/// Kernels are written a second time as Perfetto's own GPU events, for its tab *GPU Compute* (Perfetto 55 and later):
+/// a table of all launches, and for each its grid, block, registers, shared memory, theoretical occupancy and waves. In
+/// SQL they are in `gpu_slice`, and not among the slices of a category.
+/// Stacks sampled on the CPU are callstacks on the tracks of their threads. Selecting a range shows a flame graph.
+/// Waits are left out.
 ///
 /// [Operations](crate::trace::Operation) are instants of the category `operation` on the track of the thread that
 /// reported them. Kernels launched for operations have their names as `ops`, and if several spans requested them, the

@@ -1,5 +1,8 @@
 //! Messages of Perfetto's trace format, with the fields that are set here, and the packets that a trace consists of.
 
+use super::compute_proto::{
+    GpuInfo, GpuRenderStageEvent, InternedComputeKernel, InternedGpuSpecification, InternedGraphicsContext,
+};
 use crate::export::wire;
 use prost::{Enumeration, Message};
 use std::io::{self, Write};
@@ -26,12 +29,16 @@ pub(super) struct TracePacket {
     pub(super) interned_data: Option<InternedData>,
     #[prost(uint32, optional, tag = "13")]
     pub(super) sequence_flags: Option<u32>,
+    #[prost(message, optional, tag = "53")]
+    pub(super) gpu_render_stage_event: Option<GpuRenderStageEvent>,
     #[prost(uint32, optional, tag = "58")]
     pub(super) timestamp_clock_id: Option<u32>,
     #[prost(message, optional, tag = "59")]
     pub(super) trace_packet_defaults: Option<TracePacketDefaults>,
     #[prost(message, optional, tag = "60")]
     pub(super) track_descriptor: Option<TrackDescriptor>,
+    #[prost(message, optional, tag = "128")]
+    pub(super) gpu_info: Option<GpuInfo>,
 }
 
 pub(super) const SEQ_INCREMENTAL_STATE_CLEARED: u32 = 1;
@@ -194,12 +201,21 @@ pub(super) struct InternedData {
     pub(super) debug_annotation_names: Vec<InternedName>,
     #[prost(message, repeated, tag = "4")]
     pub(super) source_locations: Vec<SourceLocation>,
+    #[prost(message, repeated, tag = "23")]
+    pub(super) graphics_contexts: Vec<InternedGraphicsContext>,
+    #[prost(message, repeated, tag = "24")]
+    pub(super) gpu_specifications: Vec<InternedGpuSpecification>,
     #[prost(message, repeated, tag = "29")]
     pub(super) debug_annotation_string_values: Vec<InternedName>,
+    #[prost(message, repeated, tag = "1000")]
+    pub(super) compute_kernels: Vec<InternedComputeKernel>,
+    #[prost(message, repeated, tag = "1001")]
+    pub(super) compute_arg_names: Vec<InternedName>,
 }
 
-/// `EventCategory`, `EventName`, `DebugAnnotationName` or `InternedString`, which are the same on the wire.
-#[derive(Message)]
+/// `EventCategory`, `EventName`, `DebugAnnotationName`, `InternedString` or `InternedComputeArgName`, which are the
+/// same on the wire.
+#[derive(Clone, PartialEq, Message)]
 pub(super) struct InternedName {
     #[prost(uint64, optional, tag = "1")]
     pub(super) iid: Option<u64>,
@@ -235,6 +251,11 @@ impl<'a> PacketWriter<'a> {
     }
 
     pub(super) fn packet(&mut self, packet: TracePacket) -> io::Result<()> {
+        self.encoded(|out| packet.encode_raw(out))
+    }
+
+    /// Writes a packet that is another message on the same wire.
+    pub(super) fn message(&mut self, packet: &impl Message) -> io::Result<()> {
         self.encoded(|out| packet.encode_raw(out))
     }
 

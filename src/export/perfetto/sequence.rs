@@ -67,13 +67,18 @@ impl Sequence {
         })
     }
 
-    /// Writes a packet with an event. The end of a slice has no interned names, so it needs no `flags`, which saves two
-    /// bytes.
+    /// The field of a packet with a `TrackEvent`.
+    const TRACK_EVENT: u32 = 11;
+    /// The field of a packet with a `GpuRenderStageEvent`.
+    const RENDER_STAGE_EVENT: u32 = 53;
+
+    /// Writes a packet with an event, in the field of its type. The end of a slice has no interned names, so it needs
+    /// no `flags`, which saves two bytes.
     fn write(
         &mut self,
         packets: &mut PacketWriter<'_>,
         at: Timestamp,
-        event: &[u8],
+        (field, event): (u32, &[u8]),
         flags: Option<u32>,
     ) -> io::Result<()> {
         let delta = at.as_unix_nanos().saturating_sub(self.now.as_unix_nanos());
@@ -82,7 +87,7 @@ impl Sequence {
         packets.encoded(|out| {
             wire::number(out, 8, delta);
             wire::number(out, 10, id.into());
-            wire::bytes(out, 11, event);
+            wire::bytes(out, field, event);
             if let Some(new) = new {
                 wire::message(out, 12, |out| new.encode_raw(out));
             }
@@ -93,7 +98,8 @@ impl Sequence {
     }
 
     fn event(&mut self, packets: &mut PacketWriter<'_>, at: Timestamp, event: Event) -> io::Result<()> {
-        self.write(packets, at, event.as_bytes(), Some(proto::SEQ_NEEDS_INCREMENTAL_STATE))?;
+        let field = (Self::TRACK_EVENT, event.as_bytes());
+        self.write(packets, at, field, Some(proto::SEQ_NEEDS_INCREMENTAL_STATE))?;
         self.used = event;
         Ok(())
     }
@@ -110,6 +116,22 @@ impl Sequence {
         self.end_until(packets, start)?;
         self.open.push(end);
         self.event(packets, start, event)
+    }
+
+    /// Writes an encoded `GpuRenderStageEvent`, which is on no track of ours.
+    pub(super) fn render_stage(
+        &mut self,
+        packets: &mut PacketWriter<'_>,
+        start: Timestamp,
+        event: &[u8],
+    ) -> io::Result<()> {
+        let field = (Self::RENDER_STAGE_EVENT, event);
+        self.write(packets, start, field, Some(proto::SEQ_NEEDS_INCREMENTAL_STATE))
+    }
+
+    /// Returns the numbers of this sequence's names.
+    pub(super) fn names(&mut self) -> &mut Interner {
+        &mut self.names
     }
 
     /// Writes an event of one moment.
@@ -131,7 +153,7 @@ impl Sequence {
 
     fn end_until(&mut self, packets: &mut PacketWriter<'_>, at: Timestamp) -> io::Result<()> {
         while let Some(end) = self.open.pop_if(|end| *end <= at) {
-            self.write(packets, end, &Event::SLICE_END, None)?;
+            self.write(packets, end, (Self::TRACK_EVENT, &Event::SLICE_END), None)?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Descriptors of tracks, which make up the tree that Perfetto shows.
 
 use super::{
+    compute_proto::GpuInfo,
     proto::{ChildTracksOrdering, CounterDescriptor, PacketWriter, ProcessDescriptor, TracePacket, TrackDescriptor},
     sequence::Sequence,
 };
@@ -106,6 +107,27 @@ impl<'a> TrackWriter<'a> {
             ..TrackDescriptor::default()
         })?;
         self.sequence(uuid)
+    }
+
+    /// Begins a sequence of packets that are on no track of ours.
+    pub(super) fn trackless(&mut self) -> io::Result<Sequence> {
+        self.tracks += 1;
+        self.sequence(self.uuid)
+    }
+
+    /// Writes the descriptions of GPUs.
+    pub(super) fn gpu_info(&mut self, gpu_info: GpuInfo) -> io::Result<()> {
+        self.packets.packet(TracePacket {
+            trusted_packet_sequence_id: Some(Self::DESCRIPTORS),
+            gpu_info: Some(gpu_info),
+            ..TracePacket::default()
+        })
+    }
+
+    /// Returns the number of a sequence that has no track.
+    pub(super) fn new_sequence(&mut self) -> u32 {
+        self.tracks += 1;
+        Self::DESCRIPTORS + self.tracks
     }
 
     /// Begins the events of the track that was described last.

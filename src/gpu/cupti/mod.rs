@@ -10,6 +10,7 @@ mod buffer;
 mod calls;
 mod claim;
 mod closed;
+mod counters;
 pub(crate) mod decode;
 mod device;
 mod followed;
@@ -22,7 +23,10 @@ mod sink;
 mod source;
 mod switch;
 
-use self::{claim::Claim, library::Library, message::Message, reader::Reader, sink::Sink, source::Source};
+use self::{
+    claim::Claim, counters::CounterThread, library::Library, message::Message, reader::Reader, sink::Sink,
+    source::Source,
+};
 use super::{GpuSettings, Started};
 use crate::{budget::Budget, host::Host, recording::HandOn, thread, trace::GpuProblem};
 use std::{
@@ -47,7 +51,9 @@ pub(super) fn start(
     let Some(claim) = Claim::take() else { return Ok(Err(GpuProblem::AnotherKernspan)) };
     let (messages, inbox) = mpsc::channel();
     let sink = Sink::install(messages.clone());
-    let source = Arc::new(Source::new(library, settings, host, messages.clone()));
+    let counters =
+        settings.counters.clone().map(|counters| CounterThread::start(library, counters, Arc::clone(budget)));
+    let source = Arc::new(Source::new(library, settings, counters.transpose()?, host, messages.clone()));
     source.follow();
     let reader = Reader::new(Arc::clone(&source), sink, inbox, hand_on, Arc::clone(budget), claim);
     let thread = thread::spawn("kernspan-gpu", move || reader.run())?;

@@ -19,7 +19,7 @@ use crate::{
     },
     recording::{Function, GpuRecord, GpuRecording, HandOn, Pool, RawRecords, Record, Recording, ThreadRecords},
     schedule::WaitLength,
-    trace::Losses,
+    trace::{GpuCounters, Losses},
 };
 use cupti_sys::flush;
 use rustc_hash::FxHashMap;
@@ -334,14 +334,18 @@ impl Reader {
         let kept = self.gathered.bytes();
         let mut losses = std::mem::take(&mut self.losses);
         losses += taken.losses;
+        let counters = self.source.take_counters(recording.window.open.unix..recording.window.close.unix);
+        let counter_bytes = counters.iter().map(GpuCounters::bytes).sum();
+        self.budget.take(counter_bytes);
         recording.gpu = GpuRecording {
+            counters,
             gpu: self.source.gpu(),
             devices: self.source.devices(),
             functions: self.functions.clone(),
             pools,
             contexts: self.contexts.clone(),
             losses,
-            charged: self.reserved.saturating_sub(kept),
+            charged: self.reserved.saturating_sub(kept) + counter_bytes,
             raw: self.raw.as_mut().map(std::mem::take),
             ..taken
         };

@@ -3,6 +3,7 @@
 use super::{
     calls::CallbackState,
     claim::Claim,
+    counters::CounterThread,
     followed::Followed,
     library::{self, Library},
     message::Message,
@@ -15,11 +16,12 @@ use crate::{
     recording::Pool,
     schedule::WaitLength,
     thread,
-    trace::{Device, DeviceId, Gpu},
+    trace::{Device, DeviceId, Gpu, GpuCounters, Timestamp},
 };
 use cupti_sys::{Cupti, Nvml, NvmlDevice};
 use std::{
     collections::HashMap,
+    ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -34,6 +36,8 @@ pub(super) struct Source {
     library: &'static Library,
     settings: GpuSettings,
     callbacks: &'static CallbackState,
+    /// Samples hardware counters, if requested.
+    counters: Option<CounterThread>,
     messages: Sender<Message>,
     /// Whether CUPTI is to be switched off or detached between steps.
     due: AtomicBool,
@@ -83,6 +87,7 @@ impl Source {
     pub(super) fn new(
         library: &'static Library,
         settings: GpuSettings,
+        counters: Option<CounterThread>,
         host: &Arc<Host>,
         messages: Sender<Message>,
     ) -> Self {
@@ -95,6 +100,7 @@ impl Source {
             library,
             settings,
             callbacks,
+            counters,
             messages,
             due: AtomicBool::new(false),
             due_in: AtomicU32::new(0),
@@ -241,7 +247,7 @@ impl Source {
     /// Detaches CUPTI at the next step, or at once if none is expected. Returns whether that is done.
     pub(super) fn detach(&self, expects_step: bool) -> bool {
         let mut state = self.lock();
-        let stays = self.settings.ledger.is_some();
+        let stays = self.settings.ledger.is_some() || self.counters.is_some();
         if state.wanted || state.windows > 0 || stays || state.switch.is_detached() {
             return true;
         }
@@ -252,6 +258,11 @@ impl Source {
             self.catch_up();
         }
         !self.due.load(Ordering::Relaxed)
+    }
+
+    /// Returns the samples of hardware counters in a window.
+    pub(super) fn take_counters(&self, window: Range<Timestamp>) -> Vec<GpuCounters> {
+        self.counters.as_ref().map(|counters| counters.take(window)).unwrap_or_default()
     }
 
     pub(super) fn flush(&self, flags: u32) {
@@ -269,7 +280,9 @@ impl Source {
         let (done, is_done) = mpsc::channel();
         let source = Arc::clone(self);
         let thread = thread::spawn("kernspan-detach", move || {
-            let end = if stuck { Switch::unsubscribe } else { Switch::detach };
+            // CUPTI cannot be detached from counters that are in use.
+            let released = source.counters.as_ref().is_none_or(CounterThread::release);
+            let end = if stuck || !released { Switch::unsubscribe } else { Switch::detach };
             // A thread may stay inside a call for as long as a kernel takes. Meanwhile, others are kept out of theirs.
             let mut pause = Self::SETTLING;
             while !end(&mut source.lock().switch) {
@@ -292,6 +305,9 @@ impl GpuSource for Source {
     }
 
     fn prepare(&self) {
+        if !self.is_forked() {
+            self.counters.iter().for_each(CounterThread::prepare);
+        }
         self.attach();
     }
 
@@ -304,6 +320,7 @@ impl GpuSource for Source {
             // until they are over.
             std::thread::sleep(Self::SETTLING);
         }
+        self.counters.iter().for_each(CounterThread::open);
         self.lock().windows += 1;
         let _ = self.messages.send(Message::Opening(self.pools()));
     }
@@ -318,6 +335,7 @@ impl GpuSource for Source {
         if self.is_forked() {
             return;
         }
+        self.counters.iter().for_each(CounterThread::idle);
         self.lock().wanted = false;
         // If a graph is launched while CUPTI is off, the times of its last launch become wrong, unless they have been
         // read. So CUPTI is switched off only after they have been read, and not if the next window is prepared in this

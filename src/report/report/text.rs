@@ -2,11 +2,10 @@
 
 use super::Report;
 use crate::{
-    disk_limit::RemovedFiles,
     hint::Hint,
     report::{step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles},
 };
-use std::{collections::BTreeSet, fmt, path::PathBuf};
+use std::fmt;
 
 impl Report {
     /// Writes how long a step takes, what recording cost, and which steps were slow.
@@ -39,6 +38,7 @@ impl Report {
         }
         self.write_steps(f)?;
         write!(f, "{}", self.gpus)?;
+        self.sampling().iter().try_for_each(|sampling| writeln!(f, "{sampling}"))?;
         let completeness = self.completeness();
         writeln!(f, "{completeness}")?;
         completeness.causes().try_for_each(|loss| writeln!(f, "{loss}"))?;
@@ -53,6 +53,8 @@ impl Report {
             writeln!(f, ", or filters of each layer do")?;
         }
         self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"))?;
+        self.counters().write_clock(f)?;
+        self.counters().problems().iter().try_for_each(|problem| writeln!(f, "hardware counters: {problem}"))?;
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))?;
         self.memory_snapshots().iter().try_for_each(|snapshot| write!(f, "{snapshot}"))?;
         self.leaks().iter().try_for_each(|leak| writeln!(f, "possible leak: {leak}"))?;
@@ -77,20 +79,6 @@ impl Report {
             0 => Ok(()),
             more => writeln!(f, "and {more} more that save less"),
         }
-    }
-}
-
-impl Report {
-    /// Returns how many files of old windows were removed, if the files of all windows exceeded
-    /// [`disk_limit_bytes`](crate::ProfilerBuilder::disk_limit_bytes).
-    pub fn removed_files(&self) -> Option<RemovedFiles> {
-        self.removed
-    }
-
-    /// Notes that files of old windows were removed.
-    pub(crate) fn remove_files(&mut self, files: &BTreeSet<PathBuf>, removed: RemovedFiles) {
-        self.files.retain(|file| !files.contains(file));
-        self.removed = Some(removed);
     }
 }
 
@@ -137,8 +125,15 @@ impl fmt::Display for ReportView<'_> {
         if !report.operations.is_empty() {
             write!(f, "\n{}\n", report.operations().limit(Report::TABLE_ROWS).width(width))?;
         }
+        if !report.counters().is_empty() {
+            write!(f, "\n{}\n", report.counters().limit(Report::TABLE_ROWS).width(width))?;
+        }
         if !report.heap_lines().is_empty() {
             write!(f, "\n{}\n", report.heap_lines().width(width))?;
+        }
+        if !report.lines().is_empty() {
+            write!(f, "\n{}", report.lines().own(true).limit(Report::TABLE_ROWS).width(width))?;
+            write!(f, "\n{}\n", report.functions().limit(Report::TABLE_ROWS).width(width))?;
         }
         write!(f, "{}{}", self.summary(), WrittenFiles(&report.files))?;
         match report.more_files {
@@ -174,7 +169,9 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 26 + usize::from(self.removed.is_some()))?;
+        let (counters, stacks) = (self.counters(), self.stacks.is_some());
+        let more = usize::from(self.removed.is_some()) + usize::from(!counters.is_empty()) + if stacks { 3 } else { 0 };
+        let mut report = serializer.serialize_struct("Report", 26 + more)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
@@ -187,6 +184,9 @@ impl serde::Serialize for Report {
         report.serialize_field("devices", &self.gpus.devices)?;
         report.serialize_field("kernels", &self.kernels().limit(usize::MAX).rows())?;
         report.serialize_field("operations", &self.operations().limit(usize::MAX).rows())?;
+        if !counters.is_empty() {
+            report.serialize_field("counters", &counters.limit(usize::MAX).rows())?;
+        }
         report.serialize_field("gpu_steps", &self.gpus.steps)?;
         report.serialize_field("attributions", &self.gpus.attributions)?;
         report.serialize_field("memory", &self.memory().peaks().collect::<Vec<_>>())?;
@@ -201,6 +201,11 @@ impl serde::Serialize for Report {
         report.serialize_field("hints", &self.hints)?;
         report.serialize_field("files", &self.files)?;
         report.serialize_field("deliveries", &self.deliveries)?;
+        if let Some(stacks) = &self.stacks {
+            report.serialize_field("sampling", &stacks.totals)?;
+            report.serialize_field("lines", &stacks.lines)?;
+            report.serialize_field("functions", &stacks.functions)?;
+        }
         if let Some(removed) = &self.removed {
             report.serialize_field("removed_files", removed)?;
         }

@@ -7,6 +7,7 @@ mod edit;
 mod gpu;
 mod host;
 mod ranks;
+mod stacks;
 
 pub use self::{
     awkward::awkward_trace,
@@ -18,6 +19,7 @@ pub use self::{
     gpu::GpuTrace,
     host::HostTrace,
     ranks::{COLLECTIVES, late_ranks, ranks},
+    stacks::{SampledStack, add_stack, frame, inlined, sample_stacks, stacks_trace},
 };
 
 use super::{

@@ -1,13 +1,14 @@
 //! Checks that every kernel is attributed to the span that launched it, and that none is lost. A kernel has the name of
 //! its span, its grid is the span's number, and its block identifies the thread.
 //!
-//! `exact [WINDOWS] [LAUNCHES] [REST_MS]` records a number of windows with a number of launches each, on four threads
-//! with a stream each, in spans of some microseconds. Half of the threads launch all the time, also between windows and
-//! across their edges. With a rest between windows, CUPTI is detached in each rest, while those threads launch.
+//! `exact [WINDOWS] [LAUNCHES] [REST_MS] [counters]` records a number of windows with a number of launches each, on
+//! four threads with a stream each, in spans of some microseconds. Half of the threads launch all the time, also
+//! between windows and across their edges. With a rest between windows, CUPTI is detached in each rest, while those
+//! threads launch. With `counters`, hardware counters are sampled, too.
 
 use gpu_bench::{Gpu, NAMES, named_span};
 use kernspan::{
-    Collected, Profiler, ProfilerBuilder, Schedule,
+    Activity, Collected, Profiler, ProfilerBuilder, Schedule,
     trace::{ApiCall, Value},
 };
 use std::{
@@ -30,7 +31,10 @@ fn main() {
 
     let gpu = Arc::new(Gpu::new());
     let collected = Collected::new();
+    let activities = [Activity::Host, Activity::Kernels, Activity::Copies];
+    let counters = std::env::args().any(|argument| argument == "counters").then_some(Activity::Counters);
     let (layer, profiler) = Profiler::builder()
+        .activities(activities.into_iter().chain(counters))
         .schedule(Schedule::manual())
         .memory_limit_bytes(4 << 30)
         .detach_after(if rest.is_zero() { ProfilerBuilder::DETACH_AFTER } else { Duration::ZERO })

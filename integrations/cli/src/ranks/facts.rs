@@ -1,4 +1,4 @@
-//! What the collectives of several ranks say: clocks, bandwidths, exposed communication, late hosts,
+//! Facts from the collectives of several ranks: clocks, bandwidths, exposed communication, late hosts,
 //! slow links and uneven work.
 
 use kernspan::{

@@ -1,4 +1,4 @@
-//! What the terminal shows of a running program.
+//! The state of the terminal that shows a running program.
 
 use super::gpus::GpuReading;
 use kernspan::control::protocol::{Live, RecordProgress, RecordState, RecordedWindow};

@@ -14,6 +14,7 @@ mod live;
 mod memory;
 mod ranks;
 mod report;
+mod stacks;
 mod sweep;
 mod tables;
 #[cfg(unix)]

@@ -1,0 +1,140 @@
+use super::{CounterSubject, CounterUse};
+use crate::{
+    analysis::{Analysis, FindingKind},
+    trace::{
+        GpuCounters, GpuMetric, MetricMeaning, Timestamp, Trace, Work,
+        sample::{GpuTrace, at},
+    },
+};
+use proptest::prelude::*;
+use std::time::Duration;
+
+/// Adds the samples that a GPU would give whose work has these values, with noise from `noise`.
+fn add_samples(trace: &mut Trace, every: u64, value: impl Fn(Work<'_>) -> f64, mut noise: impl FnMut() -> f64) {
+    let end = trace.work().map(Work::end).max().unwrap();
+    let metric = GpuMetric { name: "dram".to_owned(), meaning: MetricMeaning::DramActive };
+    let mut counters =
+        GpuCounters { interval: Duration::from_micros(every), metrics: vec![metric], ..GpuCounters::default() };
+    for start in (0..).map(|sample| at(sample * every)).take_while(|&start| start < end) {
+        let stop = Timestamp::from_unix_nanos(start.as_unix_nanos() + every * 1000);
+        let overlap = |work: Work<'_>| {
+            work.end().min(stop).as_unix_nanos().saturating_sub(work.start().max(start).as_unix_nanos()) as f64
+        };
+        let mixed: f64 = trace.work().map(|work| overlap(work) * value(work)).sum();
+        counters.times.push((start, stop));
+        counters.values.push((mixed / (every * 1000) as f64 + noise()).max(0.0));
+    }
+    trace.gpu_counters.push(counters);
+}
+
+fn dram(uses: &[CounterUse], subject: &CounterSubject) -> (f64, f64) {
+    let of_subject = uses.iter().find(|counters| counters.subject == *subject).expect("counters");
+    let value = of_subject.value(MetricMeaning::DramActive).unwrap();
+    (value.mean, value.error)
+}
+
+/// A training whose spans have kernels of these lengths in microseconds, step after step.
+fn training(steps: usize, lengths: &[(&'static str, &str, u64)]) -> Trace {
+    let mut trace = GpuTrace::default();
+    for _ in 0..steps {
+        trace.step(|trace| {
+            for &(span, kernel, micros) in lengths {
+                trace.span(span, |trace| {
+                    trace.launch(kernel, micros);
+                });
+            }
+            trace.synchronize();
+        });
+    }
+    trace.trace()
+}
+
+#[test]
+fn spans_of_two_milliseconds_are_told_apart_by_samples_of_one() {
+    let mut trace = training(20, &[("compute", "gemm", 2000), ("memory", "copy", 2000)]);
+    add_samples(&mut trace, 1000, |work| if work.name().to_string() == "gemm" { 20.0 } else { 83.0 }, || 0.0);
+    let window = Analysis::of(&trace);
+    let uses = window.counter_uses();
+    for (subject, expected) in [
+        (CounterSubject::Span("compute".to_owned()), 20.0),
+        (CounterSubject::Span("memory".to_owned()), 83.0),
+        (CounterSubject::Kernel("gemm".to_owned()), 20.0),
+        (CounterSubject::Kernel("copy".to_owned()), 83.0),
+    ] {
+        let (mean, error) = dram(uses, &subject);
+        assert!((mean - expected).abs() < 1.0 && error < 1.0, "{subject:?}: {mean} ± {error}, not {expected}");
+    }
+    let steps = uses.iter().filter(|counters| matches!(counters.subject, CounterSubject::Step(_)));
+    let of_step: Vec<_> = steps.map(|step| step.value(MetricMeaning::DramActive).unwrap().mean).collect();
+    assert!(of_step.len() == 20 && of_step.iter().all(|mean| (45.0..56.0).contains(mean)), "{of_step:?}");
+    let gemm = uses.iter().find(|counters| counters.subject == CounterSubject::Kernel("gemm".to_owned())).unwrap();
+    assert!(gemm.gpu.abs_diff(Duration::from_millis(40)) < Duration::from_millis(1), "{:?}", gemm.gpu);
+}
+
+#[test]
+fn a_finding_about_kernels_believes_counters_more_than_names() {
+    let products = |tensor: Option<f64>| {
+        let mut trace = training(20, &[("forward", "sgemm_128x64_nn", 2000), ("loss", "reduce", 300)]);
+        if let Some(tensor) = tensor {
+            add_samples(
+                &mut trace,
+                1000,
+                |work| if work.name().to_string() == "reduce" { 0.0 } else { tensor },
+                || 0.0,
+            );
+            let counters = &mut trace.gpu_counters[0];
+            counters.metrics[0].meaning = MetricMeaning::TensorActive;
+            for meaning in [MetricMeaning::SmActive, MetricMeaning::DramActive] {
+                counters.metrics.push(GpuMetric { name: meaning.as_str().to_owned(), meaning });
+            }
+            counters.values = counters.values.iter().flat_map(|&value| [value, 50.0, 10.0]).collect();
+        }
+        let found = Analysis::of(&trace).findings().to_vec();
+        found.into_iter().find(|finding| finding.kind == FindingKind::NoTensorCores)
+    };
+    assert!(products(None).is_some_and(|finding| finding.evidence.iter().all(|line| !line.contains("counters"))));
+    let measured = products(Some(0.0)).expect("a finding");
+    assert!(measured.evidence.last().unwrap().starts_with("Hardware counters while"), "{:?}", measured.evidence);
+    assert!(products(Some(60.0)).is_none());
+}
+
+#[test]
+fn a_trace_without_counters_has_no_uses() {
+    assert_eq!(Analysis::of(&training(2, &[("forward", "gemm", 50)])).counter_uses(), []);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Kernels of any lengths and values: whatever is claimed with an error of up to 3 points is within four of these.
+    #[test]
+    fn claimed_errors_hold(
+        lengths in prop::collection::vec((20_u64..3000, 0.0..100.0), 1..12),
+        every in prop::sample::select(vec![100_u64, 500, 1000]),
+        seed in any::<u64>(),
+    ) {
+        const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+        let kernels: Vec<_> =
+            lengths.iter().zip(NAMES).map(|(&(micros, _), name)| (name, name, micros)).collect();
+        let micros: u64 = lengths.iter().map(|(micros, _)| micros).sum();
+        let mut trace = training((200_000 / micros as usize).clamp(3, 400), &kernels);
+        let value = |name: &str| lengths[NAMES.iter().position(|other| *other == name).unwrap()].1;
+        // Uniform noise of up to one point.
+        let mut state = seed | 1;
+        let noise = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % 2001) as f64 / 1000.0 - 1.0
+        };
+        add_samples(&mut trace, every, |work| value(&work.name().to_string()), noise);
+        let window = Analysis::of(&trace);
+        for counters in window.counter_uses() {
+            let CounterSubject::Kernel(name) = &counters.subject else { continue };
+            let found = counters.value(MetricMeaning::DramActive).unwrap();
+            let (error, wrong) = (found.error, (found.mean - value(name)).abs());
+            let holds = error > 3.0 || wrong <= 1.0 + 4.0 * error;
+            prop_assert!(holds, "{}: {} ± {}, not {}", name, found.mean, error, value(name));
+        }
+    }
+}

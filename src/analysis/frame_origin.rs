@@ -1,0 +1,177 @@
+//! Where a sampled frame comes from: the program itself, a library, or the runtime around both.
+
+use crate::trace::StackFrame;
+
+/// The origin of a frame, by which tables fold it.
+///
+/// A frame with a source file is judged by that, as the path of an inlined function's name may be missing. Without one,
+/// the name of the function has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FrameOrigin {
+    /// Source of the program: not from a registry, a checkout of Git or a vendored folder.
+    Own,
+    /// A crate of others, or a library without source, such as the C library or CUDA's.
+    Library,
+    /// Code that only runs other code or is too low to be of interest: the standard library, tokio, rayon, crossbeam,
+    /// tracing, kernspan, and what starts a program or a thread. Its time belongs to its caller.
+    Runtime,
+}
+
+/// Crates whose frames are folded. A name stands for those that begin with it and an underscore or a hyphen, too.
+const RUNTIME_CRATES: [&str; 9] =
+    ["std", "core", "alloc", "tokio", "rayon", "crossbeam", "tracing", "kernspan", "hashbrown"];
+
+/// Functions that start a program or a thread.
+const START: [&str; 8] = [
+    "_start",
+    "main",
+    "__libc_start_main",
+    "__libc_start_call_main",
+    "__libc_start_main_impl",
+    "start_thread",
+    "clone",
+    "clone3",
+];
+
+/// The folders of the standard library's sources: where it was built, where `rust-src` has them, its dependencies.
+const STANDARD_LIBRARY: [&str; 3] = ["/rustc/", "/rustlib/src/rust/library/", "/rust/deps/"];
+
+/// The folders in which Cargo keeps the sources of crates. The name of the crate follows, after one more folder.
+const CARGO: [&str; 2] = ["/registry/src/", "/git/checkouts/"];
+
+/// Libraries of the system and of CUDA. They may have source files, from separate debug information.
+const SYSTEM_LIBRARIES: [&str; 13] = [
+    "libc.so",
+    "libc-",
+    "libm.so",
+    "libpthread",
+    "libdl.so",
+    "libgcc_s",
+    "libstdc++",
+    "ld-linux",
+    "libcu",
+    "libnv",
+    "libnccl",
+    "[vdso]",
+    "linux-vdso",
+];
+
+impl FrameOrigin {
+    /// Returns the origin of a frame.
+    pub(super) fn of(frame: &StackFrame) -> Self {
+        let path = crate_of_function(frame.function());
+        if START.contains(&frame.function()) && frame.file().is_none_or(is_system_source) {
+            return Self::Runtime;
+        }
+        match frame.file() {
+            _ if is_system_library(frame.library()) => Self::Library,
+            Some(file) if STANDARD_LIBRARY.iter().any(|folder| file.contains(folder)) => Self::Runtime,
+            Some(file) => match crate_of_file(file) {
+                Some(name) if is_runtime(name) => Self::Runtime,
+                Some(_) => Self::Library,
+                // Its own examples and those who develop it have kernspan as a path.
+                None if path == "kernspan" || path.starts_with("kernspan_") => Self::Runtime,
+                None => Self::Own,
+            },
+            None if is_runtime(path) || path.starts_with("__rust") => Self::Runtime,
+            None => Self::Library,
+        }
+    }
+}
+
+/// Returns the place of a frame, such as `src/model.rs:42`. The folder of a registry or of the standard library is left
+/// out: `candle-core-0.9.1/src/tensor.rs:9`, `core/src/iter/range.rs:7`.
+pub(super) fn place(frame: &StackFrame) -> Option<String> {
+    let (file, line) = (frame.file()?, frame.line());
+    let short = in_cargo(file).or_else(|| Some(file.split_once("/rustc/")?.1.split_once("/library/")?.1));
+    let file = short.unwrap_or_else(|| file.strip_prefix("./").unwrap_or(file));
+    Some(line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}")))
+}
+
+fn is_system_library(library: &str) -> bool {
+    SYSTEM_LIBRARIES.iter().any(|name| library.starts_with(name))
+}
+
+fn is_system_source(file: &str) -> bool {
+    file.starts_with("./") || file.starts_with("../") || file.contains("glibc")
+}
+
+fn is_runtime(name: &str) -> bool {
+    let is =
+        |known: &&str| name.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with(['_', '-']));
+    RUNTIME_CRATES.iter().any(is)
+}
+
+/// Returns the part of a path that begins with the name and the version of a crate.
+fn in_cargo(file: &str) -> Option<&str> {
+    let cargo = CARGO.iter().find_map(|folder| Some(file.split_once(folder)?.1.split_once('/')?.1));
+    cargo.or_else(|| Some(file.split_once("/vendor/")?.1))
+}
+
+/// Returns the name of the crate that a file belongs to, if Cargo has downloaded it.
+fn crate_of_file(file: &str) -> Option<&str> {
+    in_cargo(file)?.split('/').next()
+}
+
+/// Returns the crate of a function: the first part of its path, or of its type's if it is a method of a trait.
+fn crate_of_function(function: &str) -> &str {
+    let path = function.trim_start_matches(['<', '&', '*', '(', '[', ' ']);
+    let path = ["mut ", "const ", "dyn "].iter().fold(path, |path, word| path.strip_prefix(word).unwrap_or(path));
+    path.split_once("::").map_or(path, |(first, _)| first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FrameOrigin, place};
+    use crate::trace::sample::frame;
+
+    const REGISTRY: &str = "/home/me/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f";
+
+    #[test]
+    fn frames_are_told_apart_by_their_source() {
+        use FrameOrigin::{Library, Own, Runtime};
+        for (function, file, library, expected) in [
+            ("train::model::forward", "src/model.rs:1", "train", Own),
+            ("forward", "/home/me/train/src/model.rs:1", "train", Own),
+            ("main", "src/main.rs:1", "train", Own),
+            ("<train::Model as core::clone::Clone>::clone", "src/model.rs:1", "train", Own),
+            ("plugin::run", "/home/me/plugin/src/lib.rs:1", "libplugin.so", Own),
+            ("stdx::run", "src/lib.rs:1", "train", Own),
+            ("in_scope<train::main::{closure_env#0}>", "REGISTRY/tracing-0.1.41/src/span.rs:1", "train", Runtime),
+            ("rayon_core::join", "REGISTRY/rayon-core-1.12.1/src/join/mod.rs:1", "train", Runtime),
+            ("crossbeam_deque::Stealer::steal", "REGISTRY/crossbeam-deque-0.8.6/src/deque.rs:1", "train", Runtime),
+            ("next", "/rustc/59807616e1fa/library/core/src/iter/range.rs:7", "train", Runtime),
+            ("find", "/rust/deps/hashbrown-0.15.2/src/raw/mod.rs:7", "train", Runtime),
+            ("kernspan::host::layer::enter", "src/host/layer.rs:3", "train", Runtime),
+            ("gemm_f32::kernel", "REGISTRY/gemm-f32-0.18.2/src/lib.rs:1", "train", Library),
+            ("candle_core::matmul", "/home/me/.cargo/git/checkouts/candle-1/ab/candle-core/src/lib.rs:1", "t", Library),
+            ("burn::forward", "/home/me/train/vendor/burn/src/lib.rs:1", "train", Library),
+            ("__memmove_avx_unaligned_erms", "", "libc.so.6", Library),
+            ("__GI___libc_write", "../sysdeps/unix/sysv/linux/write.c:26", "libc.so.6", Library),
+            ("0x1f2c4", "", "libcuda.so.1", Library),
+            ("train::model::forward", "", "train", Library),
+            ("<&mut dyn core::fmt::Write as core::fmt::Write>::write_str", "", "train", Runtime),
+            ("__rust_begin_short_backtrace", "", "train", Runtime),
+            ("tokio::runtime::park::Inner::park", "", "train", Runtime),
+            ("_start", "", "train", Runtime),
+            ("start_thread", "./nptl/pthread_create.c:447", "libc.so.6", Runtime),
+        ] {
+            let file = file.replace("REGISTRY", REGISTRY);
+            assert_eq!(FrameOrigin::of(&frame(function, &file, library)), expected, "{function} at {file}");
+        }
+    }
+
+    #[test]
+    fn places_are_short() {
+        for (file, expected) in [
+            ("src/model.rs:42", "src/model.rs:42"),
+            ("./src/model.rs:42", "src/model.rs:42"),
+            ("REGISTRY/candle-core-0.9.1/src/tensor.rs:9", "candle-core-0.9.1/src/tensor.rs:9"),
+            ("/rustc/59807616e1fa/library/core/src/iter/range.rs:7", "core/src/iter/range.rs:7"),
+        ] {
+            let file = file.replace("REGISTRY", REGISTRY);
+            assert_eq!(place(&frame("f", &file, "train")).as_deref(), Some(expected));
+        }
+        assert_eq!(place(&frame("f", "", "libc.so.6")), None);
+    }
+}

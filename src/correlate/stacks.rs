@@ -1,0 +1,169 @@
+//! Joins sampled stacks to the spans that they were taken in.
+
+use super::nest::{Query, innermost};
+use crate::{
+    clock::Timeline,
+    sampling::ResolvedStacks,
+    trace::{StackSampleData, StackSampling, ThreadId, Timestamp, Trace, Track, TrackId},
+};
+use rustc_hash::FxHashMap;
+
+/// How near to the start or the end of a span a sample may belong to either side, in nanoseconds. Both clocks are read
+/// together to within some 50 ns; the rest is for machines on which that takes longer.
+const EDGE_NANOS: u64 = 1_000;
+
+/// Adds the sampled stacks of a window to its trace, each in the span that was innermost on its thread.
+pub(crate) fn join_stacks(trace: &mut Trace, stacks: ResolvedStacks, timeline: &Timeline) {
+    let ResolvedStacks { sampling, samples, threads } = stacks;
+    let (start, end) = (trace.start, trace.end);
+    let names: FxHashMap<_, _> = threads.iter().map(|thread| (thread.id, thread.name.as_str())).collect();
+    let mut tracks: FxHashMap<ThreadId, TrackId> = FxHashMap::default();
+    for (index, track) in trace.tracks.iter().enumerate().filter(|(_, track)| track.overlap == 0) {
+        tracks.entry(track.thread).or_insert(TrackId::new(index));
+    }
+    let query = |at, thread| Query { thread, at, answer: None };
+    let mut queries: Vec<_> = samples.iter().map(|sample| query(timeline.at_any(sample.at), sample.thread)).collect();
+    innermost(trace, &mut queries);
+    let edges = Edges::of(trace);
+    let mut data = Vec::with_capacity(samples.len());
+    for (sample, Query { thread, at, answer }) in samples.iter().zip(queries) {
+        // A wait may have begun before the window, and is then cut there.
+        let cut = start.as_unix_nanos().saturating_sub(at.as_unix_nanos());
+        if at > end || (cut > 0 && (!sample.waiting || cut >= sample.nanos)) {
+            continue;
+        }
+        let at = at.max(start);
+        let nanos = sample.nanos - cut;
+        let left = end.as_unix_nanos() - at.as_unix_nanos();
+        let track = *tracks.entry(thread).or_insert_with(|| {
+            let name = names.get(&thread).filter(|name| !name.is_empty());
+            let name = name.map_or_else(|| format!("thread {}", thread.as_u64()), |name| (*name).to_owned());
+            trace.tracks.push(Track { thread, name, overlap: 0 });
+            TrackId::new(trace.tracks.len() - 1)
+        });
+        data.push(StackSampleData {
+            at,
+            nanos: if sample.waiting { nanos.min(left) } else { nanos },
+            track,
+            span: answer,
+            stack: sample.stack,
+            waiting: sample.waiting,
+            at_edge: edges.are_near(thread, at),
+            truncated: sample.truncated,
+        });
+    }
+    // Cut waits may have moved.
+    data.sort_by_key(|sample| sample.at);
+    trace.stack_sampling = Some(Box::new(StackSampling { samples: data, ..sampling }));
+}
+
+/// The moments at which spans were entered and exited, by thread.
+struct Edges(FxHashMap<ThreadId, Vec<Timestamp>>);
+
+impl Edges {
+    fn of(trace: &Trace) -> Self {
+        let mut edges: FxHashMap<_, Vec<_>> = FxHashMap::default();
+        for span in &trace.spans {
+            edges.entry(trace.tracks[span.track.index()].thread).or_default().extend([span.start, span.end]);
+        }
+        edges.values_mut().for_each(|edges| edges.sort_unstable());
+        Self(edges)
+    }
+
+    fn are_near(&self, thread: ThreadId, at: Timestamp) -> bool {
+        let Some(edges) = self.0.get(&thread) else { return false };
+        let after = edges.partition_point(|edge| *edge < at);
+        let around = [after.checked_sub(1).map(|before| edges[before]), edges.get(after).copied()];
+        around.into_iter().flatten().any(|edge| edge.as_unix_nanos().abs_diff(at.as_unix_nanos()) <= EDGE_NANOS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::join_stacks;
+    use crate::{
+        clock::{Anchor, Clock, Ticks},
+        sampling::{ResolvedSample, ResolvedStacks},
+        thread::ThreadInfo,
+        trace::{CallsiteId, Cut, FieldRange, SpanData, ThreadId, Timestamp, Trace, Track, TrackId},
+    };
+
+    const OPEN: u64 = 1_000_000;
+    const CLOSE: u64 = 2_000_000;
+
+    /// Samples at these moments, as thread, time, duration and whether it waits, in a trace with a span on thread 1.
+    fn join(samples: &[(u64, u64, u64, bool)]) -> Trace {
+        let time = Timestamp::from_unix_nanos;
+        let track = Track { thread: ThreadId::new(1), name: "main".to_owned(), overlap: 0 };
+        let [start, end] = [1_500_000, 1_600_000].map(time);
+        let span = SpanData {
+            callsite: CallsiteId::new(0),
+            track: TrackId::new(0),
+            parent: None,
+            previous: None,
+            step: None,
+            start,
+            end,
+            self_nanos: 0,
+            fields: FieldRange::default(),
+            cut: Cut::default(),
+        };
+        let (start, end) = (time(OPEN), time(CLOSE));
+        let mut trace = Trace { start, end, tracks: vec![track], spans: vec![span], ..Trace::default() };
+        let sample = |&(thread, at, nanos, waiting): &(u64, u64, u64, bool)| ResolvedSample {
+            at: Ticks(at),
+            nanos,
+            thread: ThreadId::new(thread),
+            stack: None,
+            waiting,
+            truncated: false,
+        };
+        let threads = vec![ThreadInfo { id: ThreadId::new(2), name: "worker".to_owned() }];
+        let samples = samples.iter().map(sample).collect();
+        let anchors = [OPEN, CLOSE].map(|at| Anchor { ticks: Ticks(at), unix: time(at) });
+        let timeline = Clock::mock().timeline(&anchors);
+        join_stacks(&mut trace, ResolvedStacks { samples, threads, ..ResolvedStacks::default() }, &timeline);
+        trace
+    }
+
+    #[test]
+    fn samples_near_an_edge_are_marked_and_others_are_in_their_span() {
+        let at = [1_498_999, 1_499_000, 1_500_000, 1_501_001, 1_598_999, 1_599_000, 1_600_000, 1_601_001];
+        let trace = join(&at.map(|at| (1, at, 10, false)));
+        let found: Vec<_> = trace.stack_samples().map(|it| (it.span().is_some(), it.is_at_edge())).collect();
+        let expected = [
+            (false, false),
+            (false, true),
+            (true, true),
+            (true, false),
+            (true, false),
+            (true, true),
+            // The end belongs to the span.
+            (true, true),
+            (false, false),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn threads_without_spans_have_tracks() {
+        let trace = join(&[(2, 1_550_000, 10, false), (3, 1_550_000, 10, false), (1, 1_550_000, 10, false)]);
+        let found = trace.stack_samples().map(|it| (it.track().thread_name().to_owned(), it.span().is_some()));
+        let expected = [("worker", false), ("thread 3", false), ("main", true)];
+        assert_eq!(found.collect::<Vec<_>>(), expected.map(|(name, in_span)| (name.to_owned(), in_span)));
+    }
+
+    #[test]
+    fn waits_are_cut_at_the_window_and_samples_outside_of_it_dropped() {
+        let trace = join(&[
+            (1, OPEN - 10, 10, false),
+            (1, OPEN - 100, 100, true),
+            (1, OPEN - 100, 300, true),
+            (1, CLOSE - 50, 300, true),
+            (1, CLOSE - 40, 300, false),
+            (1, CLOSE + 1, 300, true),
+        ]);
+        let found = trace.stack_samples().map(|it| (it.at().as_unix_nanos(), it.duration().as_nanos()));
+        assert_eq!(found.collect::<Vec<_>>(), [(OPEN, 200), (CLOSE - 50, 50), (CLOSE - 40, 300)]);
+    }
+}

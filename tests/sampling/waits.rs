@@ -1,0 +1,105 @@
+//! Waits of threads, and what sampling costs while nothing is recorded.
+
+use super::{alone, compute, cpu_time, frame, is_sampled, record, support::eventually};
+use kernspan::{Activity, Collected, Profiler, Samples, Schedule, trace::Span};
+use std::{fs, thread, time::Duration};
+use tracing::{info_span, subscriber::with_default};
+use tracing_subscriber::prelude::*;
+
+#[inline(never)]
+fn sleep_here(duration: Duration) {
+    thread::sleep(duration);
+    std::hint::black_box(duration);
+}
+
+#[test]
+fn a_wait_has_its_duration_its_span_and_its_stack() {
+    let trace = record(Samples::default(), || {
+        // Until the events are open.
+        let start = cpu_time();
+        while cpu_time() < start + Duration::from_millis(50) {
+            compute();
+        }
+        for _ in 0..10 {
+            info_span!("pause").in_scope(|| sleep_here(Duration::from_millis(20)));
+        }
+    });
+    if !is_sampled(&trace) {
+        return;
+    }
+    let in_pause = |name: Option<&str>| name == Some("pause");
+    let waits: Vec<_> = trace
+        .stack_samples()
+        .filter(|sample| sample.is_waiting() && in_pause(sample.span().map(Span::name)))
+        .filter(|sample| sample.duration() > Duration::from_millis(15))
+        .collect();
+    // Another process may have interrupted one.
+    assert!((9..=10).contains(&waits.len()), "{}", waits.len());
+    for wait in &waits {
+        let span = wait.span().unwrap();
+        assert!(span.start() <= wait.at() && wait.duration() <= span.duration());
+    }
+    if trace.stack_sampling().unwrap().problem().is_none() {
+        assert!(waits.iter().all(|wait| frame(*wait, "sleep_here").is_some()), "{waits:?}");
+    }
+}
+
+#[test]
+fn waits_can_be_left_out() {
+    let trace = record(Samples::default().waits(false).hertz(999), || {
+        let start = cpu_time();
+        while cpu_time() < start + Duration::from_millis(200) {
+            compute();
+        }
+        thread::sleep(Duration::from_millis(20));
+    });
+    if is_sampled(&trace) {
+        assert!(trace.stack_samples().count() > 50);
+        assert!(trace.stack_samples().all(|sample| !sample.is_waiting()));
+    }
+}
+
+/// Returns how often the sampling thread has waited so far, and the number of the process's events.
+fn wakeups_and_events() -> (u64, usize) {
+    // A new thread has no name for a moment.
+    let status = eventually("the thread is there", || {
+        fs::read_dir("/proc/self/task").unwrap().find_map(|thread| {
+            let status = fs::read_to_string(thread.unwrap().path().join("status")).ok()?;
+            status.starts_with("Name:\tkernspan-sample").then_some(status)
+        })
+    });
+    let wakeups = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+    let files = fs::read_dir("/proc/self/fd").unwrap().filter_map(|file| fs::read_link(file.unwrap().path()).ok());
+    (wakeups.trim().parse().unwrap(), files.filter(|file| file.to_string_lossy().contains("perf_event")).count())
+}
+
+#[test]
+fn nothing_happens_between_windows() {
+    let _alone = alone();
+    let collected = Collected::new();
+    let builder = Profiler::builder().activities([Activity::Host, Activity::Samples]).export(collected.clone());
+    let (layer, profiler) = builder.schedule(Schedule::new().wait(1).warmup(1).active(1)).build().unwrap();
+    let check_idle = || {
+        let before = wakeups_and_events();
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(wakeups_and_events(), before);
+        before.1
+    };
+    let closed = || eventually("events are closed", || (wakeups_and_events().1 == 0).then_some(()));
+    let mut prepared = 0;
+    with_default(tracing_subscriber::registry().with(layer), || {
+        assert_eq!(check_idle(), 0);
+        profiler.step();
+        // Events are opened in the warm-up, and do nothing until the window opens.
+        thread::sleep(Duration::from_millis(100));
+        prepared = check_idle();
+        profiler.step();
+        let before = wakeups_and_events().0;
+        eventually("rings are read", || (wakeups_and_events().0 > before + 5).then_some(()));
+        profiler.step();
+        closed();
+        assert_eq!(check_idle(), 0);
+    });
+    profiler.finish().unwrap();
+    assert!(prepared > 0 || !is_sampled(&collected.only()));
+}
