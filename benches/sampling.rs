@@ -16,12 +16,24 @@ const WIDTH: usize = 256;
 /// The layers of a step.
 const LAYERS: usize = 12;
 /// The steps of a window.
-const STEPS: u32 = 100;
+const STEPS: u32 = 20;
 
 /// The time that all threads of the process have run.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// The time that the sampling threads of all profilers have run. Linux cuts their names to 15 characters.
+fn sampler_time() -> Duration {
+    let mut nanos = 0;
+    for thread in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let read = |file: &str| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+        if read("comm").starts_with("kernspan-sample") {
+            nanos += read("schedstat").split(' ').next().and_then(|nanos| nanos.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    Duration::from_nanos(nanos)
 }
 
 /// A layer: its rows are computed on all cores.
@@ -62,7 +74,7 @@ fn main() -> Result<(), kernspan::Error> {
     let [without, slow, fast] = samples.map(build);
     let contenders = [without?, slow?, fast?];
 
-    let rounds = support::rounds(40);
+    let rounds = support::rounds(150);
     let mut times = [(); 3].map(|()| Vec::new());
     for round in 0..rounds {
         // Each is first, second and third equally often.
@@ -73,28 +85,33 @@ fn main() -> Result<(), kernspan::Error> {
                 // Until events are open, and the symbols of the last window are looked up.
                 std::thread::sleep(Duration::from_millis(100));
                 step(&weights);
-                let (start, cpu) = (Instant::now(), cpu_time());
+                let (start, cpu, sampler) = (Instant::now(), cpu_time(), sampler_time());
                 (0..STEPS).for_each(|_| step(black_box(&weights)));
-                times[contender].push((start.elapsed() / STEPS, (cpu_time() - cpu) / STEPS));
+                let taken = [start.elapsed(), cpu_time() - cpu, sampler_time() - sampler];
+                times[contender].push(taken.map(|time| 1e3 * time.as_secs_f64() / f64::from(STEPS)));
                 profiler.stop();
             });
         }
     }
     println!("a step, {rounds} interleaved rounds of {STEPS} steps; more than without, in the same round\n");
-    println!("{:10}{:>12}{:>10}{:>14}{:>10}", "", "median", "more", "CPU, median", "more");
+    println!(
+        "{:10}{:>12}{:>10}{:>14}{:>10}{:>22}",
+        "", "median", "more", "CPU, median", "more", "sampling thread, mean"
+    );
     let median = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
     for (name, of) in names.iter().zip(&times) {
-        let seconds = |value: &Duration| value.as_secs_f64();
-        let wall = median(of.iter().map(|(wall, _)| seconds(wall) * 1e3).collect());
-        let cpu = median(of.iter().map(|(_, cpu)| seconds(cpu) * 1e3).collect());
-        let pairs = || of.iter().zip(&times[0]);
-        let more_wall = median(pairs().map(|(it, base)| seconds(&it.0) / seconds(&base.0) - 1.0).collect());
-        let more_cpu = median(pairs().map(|(it, base)| seconds(&it.1) / seconds(&base.1) - 1.0).collect());
-        let (more_wall, more_cpu) = (100.0 * more_wall, 100.0 * more_cpu);
-        println!("{name:10}{wall:>9.3} ms{more_wall:>+8.2} %{cpu:>11.3} ms{more_cpu:>+8.2} %");
+        let [wall, cpu] = [0, 1].map(|which| median(of.iter().map(|it| it[which]).collect()));
+        let more = |which: usize| {
+            let pairs = of.iter().zip(&times[0]);
+            100.0 * median(pairs.map(|(it, without)| it[which] / without[which] - 1.0).collect())
+        };
+        let sampler = of.iter().map(|it| it[2]).sum::<f64>() / of.len() as f64;
+        let share = 100.0 * of.iter().map(|it| it[2]).sum::<f64>() / of.iter().map(|it| it[1]).sum::<f64>();
+        print!("{name:10}{wall:>9.3} ms{:>+8.2} %{cpu:>11.3} ms{:>+8.2} %", more(0), more(1));
+        println!("{sampler:>11.3} ms{share:>6.2} %");
     }
     for (profiler, _) in contenders {
         profiler.finish()?;

@@ -2,9 +2,13 @@
 
 use super::{alone, compute, cpu_time, frame, is_sampled, record, support::eventually};
 use kernspan::{Activity, Collected, Profiler, Samples, Schedule, trace::Span};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::{fs, thread, time::Duration};
 use tracing::{info_span, subscriber::with_default};
 use tracing_subscriber::prelude::*;
+
+/// In place of the stack of a thread that could run, while others did.
+const PREEMPTED: &str = "[preempted]";
 
 #[inline(never)]
 fn sleep_here(duration: Duration) {
@@ -31,7 +35,7 @@ fn a_wait_has_its_duration_its_span_and_its_stack() {
     let waits: Vec<_> = trace
         .stack_samples()
         .filter(|sample| sample.is_waiting() && in_pause(sample.span().map(Span::name)))
-        .filter(|sample| sample.duration() > Duration::from_millis(15))
+        .filter(|sample| sample.duration() > Duration::from_millis(15) && frame(*sample, PREEMPTED).is_none())
         .collect();
     // Another process may have interrupted one.
     assert!((9..=10).contains(&waits.len()), "{}", waits.len());
@@ -41,6 +45,40 @@ fn a_wait_has_its_duration_its_span_and_its_stack() {
     }
     if trace.stack_sampling().unwrap().problem().is_none() {
         assert!(waits.iter().all(|wait| frame(*wait, "sleep_here").is_some()), "{waits:?}");
+    }
+}
+
+#[test]
+fn a_thread_that_could_run_is_not_waiting_for_anything() {
+    let trace = record(Samples::default(), || {
+        // Threads of the same core take turns.
+        let core = sched_getaffinity(None).unwrap();
+        let mut first = CpuSet::new();
+        first.set((0..CpuSet::MAX_CPU).find(|&cpu| core.is_set(cpu)).unwrap());
+        let busy = || {
+            sched_setaffinity(None, &first).unwrap();
+            let until = cpu_time() + Duration::from_millis(500);
+            while cpu_time() < until {
+                compute();
+            }
+        };
+        thread::scope(|scope| {
+            for name in ["busy", "also-busy"] {
+                thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, busy).unwrap();
+            }
+        });
+    });
+    if !is_sampled(&trace) {
+        return;
+    }
+    for name in ["busy", "also-busy"] {
+        let of_thread = trace.stack_samples().filter(|sample| sample.track().thread_name() == name);
+        let ready: Duration = of_thread
+            .filter(|sample| sample.is_waiting() && frame(*sample, PREEMPTED).is_some())
+            .map(|sample| sample.duration())
+            .sum();
+        // Whichever begins first has no one to wait for until the other does, and the other none after it.
+        assert!(ready > Duration::from_millis(100), "{name}: {ready:?}");
     }
 }
 

@@ -3,8 +3,8 @@
 use super::{
     clocks::SampleClock,
     refusal::{FILES, PRIVILEGE, Refusals, explain, explain_limit, has_ended, is_limit},
-    stacks::{RawSample, SampledStacks, StackTable},
-    thread_events::{Stack, ThreadEvents, WaitEvents, is_ours, name_of},
+    stacks::{PREEMPTED, RawSample, SampledStacks, StackTable},
+    thread_events::{Stack, ThreadEvents, ThreadIs, WaitEvents, is_ours, name_of},
     unwind::StackUnwinder,
 };
 use crate::{
@@ -18,6 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::process::{Resource, getrlimit};
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
@@ -91,6 +92,9 @@ struct Capture {
     budget: Arc<Budget>,
     unwinder: StackUnwinder,
     threads: Vec<ThreadEvents>,
+    /// The number of the process's threads when they were last looked for, and when that was.
+    thread_count: Option<u64>,
+    looked: Option<Instant>,
     /// Threads without events: our own, and those that could not be opened.
     others: FxHashSet<u32>,
     waits: WaitEvents,
@@ -108,8 +112,10 @@ struct Capture {
 impl Capture {
     /// The number of samples of a thread between two readings.
     const BETWEEN: u32 = 4;
-    /// The least and the most time between two readings. At each, new threads are looked for.
+    /// The least and the most time between two readings. At each, threads are counted.
     const EVERY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(10));
+    /// The time after which new threads are looked for though their number is the same.
+    const LOOK_EVERY: Duration = Duration::from_millis(100);
 
     fn new(settings: Samples, clock: &Clock, budget: Arc<Budget>) -> Self {
         let waits = if settings.waits { WaitEvents::Stacks } else { WaitEvents::None };
@@ -121,6 +127,8 @@ impl Capture {
             budget,
             unwinder: StackUnwinder::new(),
             threads: Vec::new(),
+            thread_count: None,
+            looked: None,
             others: FxHashSet::default(),
             waits,
             most_threads: usize::try_from(descriptors / each).unwrap_or(usize::MAX),
@@ -148,7 +156,9 @@ impl Capture {
                     Ok(command) => command,
                     Err(RecvTimeoutError::Timeout) => {
                         self.read();
-                        self.look_for_threads();
+                        if self.may_have_new_threads() {
+                            self.look_for_threads();
+                        }
                         next = Instant::now() + self.every();
                         continue;
                     }
@@ -198,7 +208,8 @@ impl Capture {
         let mut threads = std::mem::take(&mut self.threads);
         for thread in &mut threads {
             let id = thread.thread;
-            thread.cut_wait(close, |stack| self.sampled(id, &stack));
+            let lost = thread.cut_wait(close, |stack| self.sampled(id, &stack));
+            self.stacks.lost += lost;
             thread.name_again();
             self.names.insert(id, thread.name.clone());
         }
@@ -243,19 +254,31 @@ impl Capture {
 
     /// Unwinds and keeps a stack.
     fn sampled(&mut self, thread: u32, stack: &Stack<'_>) {
-        let mut complete = self.unwinder.unwind(stack.registers, stack.bytes, &mut self.frames);
-        if !complete && self.unwinder.read_unknown() {
-            complete = self.unwinder.unwind(stack.registers, stack.bytes, &mut self.frames);
-        }
+        let complete = if stack.thread_is == ThreadIs::Preempted {
+            self.frames.clear();
+            self.frames.push(PREEMPTED);
+            true
+        } else {
+            let mut unwind =
+                |unwinder: &mut StackUnwinder| unwinder.unwind(stack.registers, stack.bytes, &mut self.frames);
+            unwind(&mut self.unwinder) || (self.unwinder.read_unknown() && unwind(&mut self.unwinder))
+        };
         let sample = RawSample {
             at: self.clock.ticks(stack.at),
             nanos: stack.nanos,
             thread: id(thread),
             stack: None,
-            waiting: stack.is_waiting,
+            waiting: stack.thread_is != ThreadIs::Running,
             truncated: !complete && !self.frames.is_empty(),
         };
         self.stacks.add(sample, &self.frames, &self.unwinder, &self.budget);
+    }
+
+    /// Whether threads must be looked for: their number has changed, or one may have taken the place of another. To
+    /// count them takes a microsecond, to look for them fifty.
+    fn may_have_new_threads(&mut self) -> bool {
+        let (count, looked) = (thread_count(), self.looked);
+        self.thread_count != count || looked.is_none_or(|looked| looked.elapsed() >= Self::LOOK_EVERY)
     }
 
     /// Opens events for threads that are new, and closes those of threads that have ended.
@@ -263,7 +286,8 @@ impl Capture {
         if self.refusals.all.is_some() {
             return;
         }
-        let Ok(found) = fs::read_dir("/proc/self/task") else { return };
+        (self.thread_count, self.looked) = (thread_count(), Some(Instant::now()));
+        let Ok(found) = fs::read_dir(THREADS) else { return };
         let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse::<u32>().ok();
         let found: FxHashSet<_> = found.filter_map(number).collect();
         self.others.retain(|thread| found.contains(thread));
@@ -343,6 +367,14 @@ impl Capture {
         let before = self.refusals.threads.as_ref().map_or(0, |(threads, _)| *threads);
         self.refusals.threads = Some((before + 1, why));
     }
+}
+
+/// The folder of the process's threads.
+const THREADS: &str = "/proc/self/task";
+
+/// The number of the process's threads, and a constant: each is a link to their folder.
+fn thread_count() -> Option<u64> {
+    Some(fs::metadata(THREADS).ok()?.nlink())
 }
 
 fn id(thread: u32) -> ThreadId {

@@ -11,8 +11,10 @@ pub(super) struct RawNanos(pub(super) u64);
 pub(super) enum PerfRecord<'a> {
     /// The stack of a thread.
     Sample { at: RawNanos, period: u64, registers: Registers, stack: &'a [u8] },
-    /// The thread left a CPU, or returned to one.
-    Switch { at: RawNanos, leaves: bool },
+    /// The thread left a CPU: it waits, or, if preempted, could go on.
+    Left { at: RawNanos, is_preempted: bool },
+    /// The thread returned to a CPU.
+    Returned { at: RawNanos },
     /// Records that did not fit into the ring.
     Lost(u64),
 }
@@ -25,22 +27,23 @@ const SAMPLE: u32 = 9;
 const SWITCH: u32 = 14;
 /// `PERF_RECORD_MISC_SWITCH_OUT`.
 const LEAVES: u16 = 1 << 13;
+/// `PERF_RECORD_MISC_SWITCH_OUT_PREEMPT`, as of Linux 4.17.
+const PREEMPTED: u16 = 1 << 14;
 
-/// Decodes the records in these bytes. Records of other kinds and incomplete ones are skipped.
-pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = PerfRecord<'_>> {
-    let mut rest = Fields(bytes);
-    std::iter::from_fn(move || {
-        loop {
-            let header = rest.take(8)?;
-            let kind = u32::from_ne_bytes(header[..4].try_into().ok()?);
-            let misc = u16::from_ne_bytes(header[4..6].try_into().ok()?);
-            let size = u16::from_ne_bytes(header[6..].try_into().ok()?);
-            let body = rest.take(usize::from(size).checked_sub(8)?)?;
-            if let Some(record) = record(kind, misc, Fields(body)) {
-                return Some(record);
-            }
-        }
-    })
+/// Returns the size of the record that begins here; none if there is no whole header, or one that cannot be.
+pub(super) fn record_bytes(bytes: &[u8]) -> Option<usize> {
+    let size = u16::from_ne_bytes(bytes.get(6..8)?.try_into().ok()?);
+    Some(usize::from(size)).filter(|size| *size >= 8)
+}
+
+impl<'a> PerfRecord<'a> {
+    /// Decodes a record; none if it is incomplete, or of another kind.
+    pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let bytes = bytes.get(..record_bytes(bytes)?)?;
+        let kind = u32::from_ne_bytes(bytes[..4].try_into().ok()?);
+        let misc = u16::from_ne_bytes(bytes[4..6].try_into().ok()?);
+        record(kind, misc, Fields(&bytes[8..]))
+    }
 }
 
 fn record(kind: u32, misc: u16, mut body: Fields<'_>) -> Option<PerfRecord<'_>> {
@@ -51,7 +54,11 @@ fn record(kind: u32, misc: u16, mut body: Fields<'_>) -> Option<PerfRecord<'_>> 
         }
         SWITCH => {
             let _thread = body.word()?;
-            Some(PerfRecord::Switch { at: RawNanos(body.word()?), leaves: misc & LEAVES != 0 })
+            let at = RawNanos(body.word()?);
+            Some(match misc & LEAVES {
+                0 => PerfRecord::Returned { at },
+                _ => PerfRecord::Left { at, is_preempted: misc & PREEMPTED != 0 },
+            })
         }
         SAMPLE => {
             let _thread = body.word()?;
@@ -90,7 +97,7 @@ impl<'a> Fields<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LEAVES, LOST, PerfRecord, RawNanos, Registers, SAMPLE, SWITCH, records};
+    use super::{LEAVES, LOST, PREEMPTED, PerfRecord, RawNanos, Registers, SAMPLE, SWITCH};
     use proptest::prelude::*;
 
     fn record(kind: u32, misc: u16, words: &[u64]) -> Vec<u8> {
@@ -106,11 +113,12 @@ mod tests {
         sample.extend(registers);
         // Room for two words, of which one was copied.
         sample.extend([16, 0x0807_0605_0403_0201, 9, 8]);
-        let bytes = [
+        let records = [
             record(3, 0, &[1, 2, 3]),
             record(SAMPLE, 2, &sample),
             record(SWITCH, LEAVES, &[7, 20]),
             record(SWITCH, 0, &[7, 30]),
+            record(SWITCH, LEAVES | PREEMPTED, &[7, 30]),
             record(LOST, 0, &[1, 5, 7, 31]),
             // In the kernel, without a stack.
             record(SAMPLE, 1, &[7, 40, 13, 0, 0]),
@@ -123,28 +131,31 @@ mod tests {
                 registers,
                 stack: &0x0807_0605_0403_0201_u64.to_ne_bytes(),
             },
-            PerfRecord::Switch { at: RawNanos(20), leaves: true },
-            PerfRecord::Switch { at: RawNanos(30), leaves: false },
+            PerfRecord::Left { at: RawNanos(20), is_preempted: false },
+            PerfRecord::Returned { at: RawNanos(30) },
+            PerfRecord::Left { at: RawNanos(30), is_preempted: true },
             PerfRecord::Lost(5),
             PerfRecord::Sample { at: RawNanos(40), period: 13, registers: Registers::default(), stack: &[] },
         ];
-        assert_eq!(records(&bytes.concat()).collect::<Vec<_>>(), expected);
+        assert_eq!(records.iter().filter_map(|bytes| PerfRecord::decode(bytes)).collect::<Vec<_>>(), expected);
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_decoded_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..4096)) {
-            prop_assert!(records(&bytes).count() <= bytes.len() / 8);
+        fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..4096)) {
+            PerfRecord::decode(&bytes);
         }
 
         /// Bytes that get past the header.
         #[test]
-        fn any_words_are_decoded_to_an_end(
-            found in prop::collection::vec((prop::sample::select(vec![LOST, SAMPLE, SWITCH, 1]), any::<u16>(),
-                prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..64], 0..40)), 0..20)
+        fn any_words_are_decoded_or_refused(
+            kind in prop::sample::select(vec![LOST, SAMPLE, SWITCH, 1]),
+            misc in any::<u16>(),
+            words in prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..64], 0..40),
         ) {
-            let bytes: Vec<_> = found.iter().flat_map(|(kind, misc, words)| record(*kind, *misc, words)).collect();
-            prop_assert!(records(&bytes).count() <= found.len());
+            if let Some(PerfRecord::Sample { stack, .. }) = PerfRecord::decode(&record(kind, misc, &words)) {
+                prop_assert!(stack.len() <= 8 * words.len());
+            }
         }
     }
 }

@@ -10,6 +10,9 @@ use crate::{
 use rustc_hash::FxHashMap;
 use std::{mem::size_of, sync::Arc};
 
+/// In place of an address: the only frame of a thread that was preempted. Where that happened says nothing.
+pub(super) const PREEMPTED: u64 = u64::MAX;
+
 /// The sampled stacks of a window that has closed.
 #[derive(Debug, Default)]
 pub(crate) struct SampledStacks {

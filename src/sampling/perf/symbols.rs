@@ -2,7 +2,7 @@
 
 use super::{
     modules::CodeModule,
-    stacks::{RawSample, SampledStacks},
+    stacks::{PREEMPTED, RawSample, SampledStacks},
 };
 use crate::{
     sampling::{ResolvedSample, ResolvedStacks},
@@ -33,7 +33,11 @@ impl Symbols {
         let mut resolved: Vec<Option<StackNodeId>> = Vec::with_capacity(stacks.nodes.len());
         for node in &stacks.nodes {
             let mut caller = node.caller.and_then(|caller| resolved[caller as usize]);
-            let unknown = [StackFrame { function: format!("{:#x}", node.address), ..StackFrame::default() }];
+            let function = match node.address {
+                PREEMPTED => "[preempted]".to_owned(),
+                address => format!("{address:#x}"),
+            };
+            let unknown = [StackFrame { function, ..StackFrame::default() }];
             let found = node.module.as_ref().map(|module| self.frames(module, node.address));
             // The function that others were inlined into comes first, as it is the caller.
             for frame in found.unwrap_or(&unknown).iter().rev() {

@@ -2,12 +2,14 @@
 
 #![allow(unsafe_code, reason = "the kernel offers no other way, and rustix does not wrap it")]
 
+use super::records::record_bytes;
 use memmap2::Mmap;
 use std::{
     fs::File,
     io, mem,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     ptr::{self, NonNull},
+    slice,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -187,27 +189,39 @@ impl Event {
         unsafe { AtomicU64::from_ptr(self.ring.as_ptr().add(offset).cast()) }
     }
 
-    /// Moves the records that the kernel has written to the end of `into`.
-    pub(super) fn read(&self, into: &mut Vec<u8>) {
+    /// Passes on the bytes of each record that the kernel has written since the last time, and gives their room back.
+    /// They are read in place, as unwinding reads few of a stack's 16 KiB. Only a record that continues at the start of
+    /// the ring is copied, to `buffer`.
+    pub(super) fn read(&self, buffer: &mut Vec<u8>, mut record: impl FnMut(&[u8])) {
         // The kernel writes the head after the records that end there, and reads the tail before it writes more.
         let head = self.position(abi::DATA_HEAD).load(Ordering::Acquire);
         let tail = self.position(abi::DATA_TAIL).load(Ordering::Relaxed);
         let length = usize::try_from(head.wrapping_sub(tail)).unwrap_or(0).min(self.data_bytes);
-        if length == 0 {
-            return;
-        }
         let start = tail as usize & (self.data_bytes - 1);
         let first = length.min(self.data_bytes - start);
-        into.reserve(length);
-        let end = into.len();
-        // SAFETY: both parts are inside the mapping, and the kernel does not write between tail and head. There is room
-        // in `into`, which is then initialized so far.
-        unsafe {
+        // SAFETY: both parts are inside the mapping, which lives as long as the event, and the kernel does not write
+        // between tail and head.
+        let (mut rest, mut wrapped) = unsafe {
             let data = self.ring.as_ptr().add(self.page);
-            let to = into.as_mut_ptr().add(end);
-            ptr::copy_nonoverlapping(data.add(start), to, first);
-            ptr::copy_nonoverlapping(data, to.add(first), length - first);
-            into.set_len(end + length);
+            (slice::from_raw_parts(data.add(start), first), slice::from_raw_parts(data, length - first))
+        };
+        // Records are multiples of eight bytes, and so is the ring: a header never wraps.
+        while let Some(size) = record_bytes(rest) {
+            let (taken, after) = rest.split_at(size.min(rest.len()));
+            rest = after;
+            if taken.len() == size {
+                record(taken);
+            } else {
+                let Some((continued, after)) = wrapped.split_at_checked(size - taken.len()) else { break };
+                buffer.clear();
+                buffer.extend_from_slice(taken);
+                buffer.extend_from_slice(continued);
+                record(buffer);
+                wrapped = after;
+            }
+            if rest.is_empty() {
+                rest = mem::take(&mut wrapped);
+            }
         }
         self.position(abi::DATA_TAIL).store(head, Ordering::Release);
     }

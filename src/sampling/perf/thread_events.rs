@@ -1,7 +1,7 @@
 //! The events of one thread, and its samples and waits.
 
 use super::{
-    records::{PerfRecord, RawNanos, Registers, records},
+    records::{PerfRecord, RawNanos, Registers},
     sys::{Event, Reports},
 };
 use crate::sampling::Samples;
@@ -24,9 +24,19 @@ pub(super) struct Stack<'a> {
     pub(super) at: RawNanos,
     /// The time on the CPU that it stands for, or the duration of a wait.
     pub(super) nanos: u64,
-    pub(super) is_waiting: bool,
+    pub(super) thread_is: ThreadIs,
     pub(super) registers: Registers,
     pub(super) bytes: &'a [u8],
+}
+
+/// The state of a thread when its stack was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ThreadIs {
+    Running,
+    #[default]
+    Waiting,
+    /// Able to run, while others do.
+    Preempted,
 }
 
 /// How waits are recorded.
@@ -44,7 +54,7 @@ impl ThreadEvents {
     const RECORD_BYTES: usize = 256;
     /// The number of stacks of waits that a ring has room for, between two readings. Further waits have no stack, so a
     /// thread that waits all the time takes no more of the kernel's time than that.
-    const WAITS: usize = 7;
+    const WAITS: usize = 3;
 
     /// Opens the events of a thread. `between` is the number of samples between two readings of the ring.
     pub(super) fn open(
@@ -67,13 +77,15 @@ impl ThreadEvents {
             }
             WaitEvents::TimesOnly => Some(Event::open(thread, Reports::Switches, 1 << 16, 1 << 12)?),
         };
-        Ok(Self { thread, name, is_named: false, running, waiting, waits: Waits::default() })
+        let waits = Waits { has_stacks: waits == WaitEvents::Stacks, ..Waits::default() };
+        Ok(Self { thread, name, is_named: false, running, waiting, waits })
     }
 
     pub(super) fn enable(&mut self, now: RawNanos) {
         self.running.enable();
         self.waiting.iter().for_each(Event::enable);
-        self.waits = Waits { since: Some(now), ..Waits::default() };
+        let has_stacks = self.waits.has_stacks;
+        self.waits = Waits { since: Some(now), has_stacks, ..Waits::default() };
     }
 
     pub(super) fn disable(&self) {
@@ -89,34 +101,33 @@ impl ThreadEvents {
         }
     }
 
-    /// Passes on what the rings have. Returns the number of records that did not fit into them.
+    /// Passes on what the rings have. Returns the number of samples that did not fit into them.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>, mut sampled: impl FnMut(Stack<'_>)) -> u64 {
+        let Self { running, waiting, waits, .. } = self;
         let mut lost = 0;
-        buffer.clear();
-        self.running.read(buffer);
-        for record in records(buffer) {
-            match record {
-                PerfRecord::Sample { at, period, registers, stack } => {
-                    sampled(Stack { at, nanos: period, is_waiting: false, registers, bytes: stack });
+        running.read(buffer, |bytes| match PerfRecord::decode(bytes) {
+            Some(PerfRecord::Sample { at, period, registers, stack }) => {
+                sampled(Stack { at, nanos: period, thread_is: ThreadIs::Running, registers, bytes: stack });
+            }
+            Some(PerfRecord::Lost(records)) => lost += records,
+            Some(PerfRecord::Left { .. } | PerfRecord::Returned { .. }) | None => {}
+        });
+        if let Some(waiting) = waiting {
+            waiting.read(buffer, |bytes| {
+                if let Some(record) = PerfRecord::decode(bytes) {
+                    waits.take(record, &mut sampled);
                 }
-                PerfRecord::Lost(records) => lost += records,
-                PerfRecord::Switch { .. } => {}
-            }
-        }
-        if let Some(waiting) = &self.waiting {
-            buffer.clear();
-            waiting.read(buffer);
-            for record in records(buffer) {
-                lost += self.waits.take(record, &mut sampled);
-            }
+            });
         }
         lost
     }
 
-    /// Passes on the wait that the thread is in as a window closes. What is left of it belongs to the next.
-    pub(super) fn cut_wait(&mut self, close: RawNanos, mut sampled: impl FnMut(Stack<'_>)) {
+    /// Passes on the wait that the thread is in as a window closes. What is left of it belongs to the next. Returns the
+    /// number of switches of the window that did not fit into the ring.
+    pub(super) fn cut_wait(&mut self, close: RawNanos, mut sampled: impl FnMut(Stack<'_>)) -> u64 {
         self.waits.end(close, &mut sampled);
         self.waits.left = self.waits.left.map(|left| left.max(close));
+        self.waits.take_lost()
     }
 }
 
@@ -137,8 +148,15 @@ struct Waits {
     left: Option<RawNanos>,
     /// When the events were enabled, until the first switch.
     since: Option<RawNanos>,
+    thread_is: ThreadIs,
     registers: Registers,
     stack: Vec<u8>,
+    /// The number of records that did not fit into the ring: mostly stacks, which are by far the largest.
+    dropped: u64,
+    /// Whether waits have stacks, if these fit into the ring.
+    has_stacks: bool,
+    /// The number of times that the thread left the CPU and there was no stack.
+    without_stack: u64,
 }
 
 impl Waits {
@@ -146,31 +164,38 @@ impl Waits {
     /// second, and are within the error of the samples.
     const LEAST_NANOS: u64 = 50_000;
 
-    fn take(&mut self, record: PerfRecord<'_>, sampled: &mut impl FnMut(Stack<'_>)) -> u64 {
+    fn take(&mut self, record: PerfRecord<'_>, sampled: &mut impl FnMut(Stack<'_>)) {
         match record {
             PerfRecord::Sample { registers, stack, .. } => {
                 self.registers = registers;
                 self.stack.clear();
                 self.stack.extend_from_slice(stack);
             }
-            PerfRecord::Switch { at, leaves: true } => {
+            PerfRecord::Left { at, is_preempted } => {
                 self.left = Some(at);
+                self.thread_is = if is_preempted { ThreadIs::Preempted } else { ThreadIs::Waiting };
                 self.since = None;
+                self.without_stack += u64::from(self.has_stacks && self.registers == Registers::default());
             }
-            PerfRecord::Switch { at, leaves: false } => {
+            PerfRecord::Returned { at } => {
                 // A thread whose first switch is a return has waited from the start.
                 self.left = self.left.or(self.since.take());
                 self.end(at, sampled);
                 self.left = None;
                 self.registers = Registers::default();
             }
-            // A stack without its switches, or one that stays without a stack.
+            // What stack there is may be of another wait.
             PerfRecord::Lost(records) => {
                 self.registers = Registers::default();
-                return records;
+                self.dropped += records;
             }
         }
-        0
+    }
+
+    /// Returns the number of switches since the last time that did not fit into the ring. A wait without its stack is
+    /// recorded all the same.
+    fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped).saturating_sub(std::mem::take(&mut self.without_stack))
     }
 
     /// Passes on the wait that ends now, or is cut.
@@ -178,7 +203,7 @@ impl Waits {
         let Some(at) = self.left else { return };
         let nanos = end.0.saturating_sub(at.0);
         if nanos >= Self::LEAST_NANOS {
-            sampled(Stack { at, nanos, is_waiting: true, registers: self.registers, bytes: &self.stack });
+            sampled(Stack { at, nanos, thread_is: self.thread_is, registers: self.registers, bytes: &self.stack });
         }
     }
 }
