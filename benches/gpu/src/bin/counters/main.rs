@@ -261,19 +261,21 @@ fn cost(rounds: usize) {
             profiler.finish().expect("a report");
         }
     }
-    let median = |values: &[f64]| {
+    // The lower quartile, the median, the upper quartile.
+    let quartiles = |values: &[f64]| {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
-        sorted[sorted.len() / 2]
+        [1, 2, 3].map(|quarter| sorted[sorted.len() * quarter / 4])
     };
+    let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
     for (index, (name, _)) in kinds.iter().enumerate() {
         let ratios: Vec<_> = times[index].iter().zip(&times[0]).map(|(with, without)| with / without).collect();
+        let ([low, ratio, high], [_, time, _]) = (quartiles(&ratios), quartiles(&times[index]));
         println!(
-            "counters {name}: {:.1} µs a step (median of {rounds}), {:.4} times as long (median of pairs), \
-             decoding {:.1} % of a core",
-            median(&times[index]),
-            median(&ratios),
-            median(&shares[index])
+            "counters {name}: {time:.1} µs a step (median of {rounds}), {ratio:.4} times as long in the same round \
+             (quartiles {low:.4} to {high:.4}), {:.4} by the least; decoding {:.1} % of a core",
+            least(&times[index]) / least(&times[0]),
+            quartiles(&shares[index])[1]
         );
     }
 }
