@@ -16,6 +16,8 @@ pub(super) struct ThreadEvents {
     is_named: bool,
     running: Event,
     waiting: Option<Event>,
+    /// The records of a wait: its stack, and when the thread left and returned.
+    records_per_wait: u64,
     waits: Waits,
 }
 
@@ -67,7 +69,8 @@ impl ThreadEvents {
             }
             WaitEvents::TimesOnly => Some(Event::open(thread, Reports::Switches, 1 << 16, 1 << 12)?),
         };
-        Ok(Self { thread, name, is_named: false, running, waiting, waits: Waits::default() })
+        let records_per_wait = if waits == WaitEvents::Stacks { 3 } else { 2 };
+        Ok(Self { thread, name, is_named: false, running, waiting, records_per_wait, waits: Waits::default() })
     }
 
     pub(super) fn enable(&mut self, now: RawNanos) {
@@ -89,7 +92,7 @@ impl ThreadEvents {
         }
     }
 
-    /// Passes on what the rings have. Returns the number of records that did not fit into them.
+    /// Passes on what the rings have. Returns the number of samples and waits that did not fit into them.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>, mut sampled: impl FnMut(Stack<'_>)) -> u64 {
         let mut lost = 0;
         buffer.clear();
@@ -107,7 +110,7 @@ impl ThreadEvents {
             buffer.clear();
             waiting.read(buffer);
             for record in records(buffer) {
-                lost += self.waits.take(record, &mut sampled);
+                lost += lost_waits(self.waits.take(record, &mut sampled), self.records_per_wait);
             }
         }
         lost
@@ -118,6 +121,14 @@ impl ThreadEvents {
         self.waits.end(close, &mut sampled);
         self.waits.left = self.waits.left.map(|left| left.max(close));
     }
+}
+
+/// Returns the number of waits that are lost with so many consecutive records.
+///
+/// A stack takes most of the room, so that it is mostly a single stack that does not fit; the wait is then kept without
+/// it.
+fn lost_waits(records: u64, records_per_wait: u64) -> u64 {
+    (records + 1) / records_per_wait
 }
 
 /// Returns the name of a thread, or none if it has ended.
@@ -180,5 +191,18 @@ impl Waits {
         if nanos >= Self::LEAST_NANOS {
             sampled(Stack { at, nanos, is_waiting: true, registers: self.registers, bytes: &self.stack });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lost_waits;
+
+    #[test]
+    fn a_wait_that_only_has_no_stack_is_not_lost() {
+        // Stack, leave, return: from one record to two whole waits, and the stack of a third.
+        assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(|records| lost_waits(records, 3)), [0, 0, 1, 1, 1, 2, 2, 2]);
+        // Leave, return.
+        assert_eq!([0, 1, 2, 3, 4].map(|records| lost_waits(records, 2)), [0, 1, 1, 2, 2]);
     }
 }
