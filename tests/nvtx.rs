@@ -98,6 +98,22 @@ fn recorded_spans_are_ranges_and_in_the_trace() {
 }
 
 #[test]
+#[cfg(feature = "config")]
+fn a_setting_makes_spans_ranges() {
+    let calls = calls("a_setting_makes_spans_ranges", || {
+        let folder = tempfile::tempdir().unwrap();
+        for value in ["on", "off"] {
+            let dir = folder.path().to_str().unwrap();
+            let settings = kernspan::config::Settings::new();
+            let settings = settings.with_variables([("KERNSPAN_DIR", dir), ("KERNSPAN_NVTX", value)]).unwrap();
+            profiled(|_| settings.builder().unwrap(), |_| info_span!("op", op.name = value).in_scope(|| ()));
+        }
+    });
+    let Some(calls) = calls else { return };
+    assert_eq!(calls, ["push \"on\"", "pop"]);
+}
+
+#[test]
 fn spans_that_overlap_are_ranges_that_may() {
     let calls = calls("spans_that_overlap_are_ranges_that_may", || {
         waiting(|_| {

@@ -1,7 +1,7 @@
 //! The analysis of one window, shared by all who ask.
 
 use super::{
-    counter_use::{self, CounterUse},
+    counter_use::{self, CounterSubject, CounterUse},
     critical_path::{self, PathPart},
     finding::Finding,
     findings,
@@ -204,6 +204,24 @@ impl<'a> Analysis<'a> {
     #[must_use]
     pub fn counter_uses(&self) -> &[CounterUse] {
         self.counter_uses.get_or_init(|| counter_use::counter_uses(self.trace))
+    }
+
+    /// Returns the hardware counters of a GPU in a step: their means from the step's first to its last work on the GPU.
+    /// `None` if no sample covers them.
+    ///
+    /// ```
+    /// # fn show(window: &kernspan::analysis::Analysis<'_>) {
+    /// for step in window.gpu_steps() {
+    ///     for value in window.step_counters(step).iter().flat_map(|counters| &counters.values) {
+    ///         println!("step {}: {} {:.1} {}", step.step, value.metric.label(), value.mean, value.metric.unit());
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn step_counters(&self, step: &StepGpu) -> Option<&CounterUse> {
+        let subject = CounterSubject::Step(step.step);
+        self.counter_uses().iter().find(|counters| counters.device == step.device && counters.subject == subject)
     }
 
     /// Returns the lines that the time of each span itself went to, by the span's callsite, most time first. It is

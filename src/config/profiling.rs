@@ -116,6 +116,7 @@ settings! {
         with_flops: bool = "true|false", "No effect: FLOPs are always counted.",
         heap_lines: bool = "true|false", "Whether the lines that allocate on the heap are recorded.",
         sample_hertz: u64 = "HERTZ", "How often the call stack of a running thread is sampled, per second.",
+        nvtx: bool = "true|false", "Whether spans are NVTX ranges for Nsight Systems and Nsight Compute.",
         #[serde(alias = "on_trace_ready", deserialize_with = "read_exports")]
         export: Vec<Export> = "chrome,html", "The formats of the exported traces.",
         dir: PathBuf = "FOLDER", "The folder that has a folder for each run.",

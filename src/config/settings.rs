@@ -275,7 +275,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// If a setting contradicts another.
+    /// If a setting contradicts another, or needs a feature that is off.
     pub fn builder(&self) -> Result<ProfilerBuilder, ConfigError> {
         self.check()?;
         let profiling = &self.profiling;
@@ -290,6 +290,15 @@ impl Settings {
         }
         if let Some(hertz) = profiling.sample_hertz {
             builder = builder.samples(samples(hertz));
+        }
+        #[cfg(all(feature = "nvtx", unix))]
+        if let Some(ranges) = profiling.nvtx {
+            builder = builder.nvtx(ranges);
+        }
+        // Not in `check`: tools check files for programs with other features.
+        if profiling.nvtx == Some(true) && !cfg!(all(feature = "nvtx", unix)) {
+            let problem = "`nvtx` needs the feature `nvtx` of kernspan, on Unix".to_owned();
+            return Err(ConfigError::new(self.origin("nvtx"), problem));
         }
         if let Some(bytes) = profiling.memory_limit_bytes {
             builder = builder.memory_limit_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -341,7 +350,7 @@ impl Settings {
             "repeat" => cycle("1"),
             "skip_first" => cycle("0"),
             "profile_memory" => self.activities().contains(&Activity::Memory).to_string(),
-            "skip_first_wait" | "with_stack" | "heap_lines" | "print_report" | "save_on_exit" | "control" => {
+            "skip_first_wait" | "with_stack" | "heap_lines" | "nvtx" | "print_report" | "save_on_exit" | "control" => {
                 "false".to_owned()
             }
             "record_shapes" | "with_flops" => "true".to_owned(),

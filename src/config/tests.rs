@@ -34,7 +34,7 @@ fn errors_of_files_have_a_place_and_a_suggestion() {
             "model: {size: 3}\nactive: 3\n",
             "a.yaml:1:1: unknown key `model`: known are enabled, skip_first, skip_first_wait, wait, warmup, active, \
              repeat, steps, step_on, activities, record_shapes, profile_memory, with_stack, with_flops, heap_lines, \
-             sample_hertz, export, on_trace_ready, dir, disk_limit_bytes, memory_limit_bytes, print_report, \
+             sample_hertz, nvtx, export, on_trace_ready, dir, disk_limit_bytes, memory_limit_bytes, print_report, \
              save_on_exit, control, flight_recorder, flight_slow_step; a file \
              with other sections needs a section `profiling`",
         ),
@@ -221,6 +221,22 @@ fn memory_can_be_turned_off_by_a_higher_layer() {
     assert_eq!(off.profiling().text("activities").as_deref(), Some("host"));
     let on = off.with_variables([("KERNSPAN_PROFILE_MEMORY", "on")]).unwrap();
     assert_eq!(on.activities().len(), 2);
+}
+
+#[test]
+fn ranges_for_nvtx_need_the_feature_when_the_profiler_is_built() {
+    let set = |value| Settings::new().with_variables([("KERNSPAN_NVTX", value)]).unwrap();
+    let row = set("on").explain().into_iter().find(|row| row.key == "nvtx").unwrap();
+    assert_eq!(row.to_string(), "nvtx = true (KERNSPAN_NVTX)");
+    set("on").check().unwrap();
+    drop(set("off").builder().unwrap());
+    match set("on").builder() {
+        Ok(_) => assert!(cfg!(all(feature = "nvtx", unix))),
+        Err(error) => {
+            assert!(!cfg!(all(feature = "nvtx", unix)));
+            assert_eq!(error.to_string(), "KERNSPAN_NVTX: `nvtx` needs the feature `nvtx` of kernspan, on Unix");
+        }
+    }
 }
 
 const NUMBERS: [&str; 5] = ["skip_first", "wait", "warmup", "active", "repeat"];

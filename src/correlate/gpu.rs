@@ -10,8 +10,8 @@ use crate::{
     gallop_search::GallopSearch,
     recording::{GpuRecording, Origin, OverheadRecord, Pool, WaitRecord, WorkRecord},
     trace::{
-        AllocationData, ApiCallId, Attribution, Collective, DeviceId, MemoryChange, Overhead, Step, StepId, ThreadId,
-        Timestamp, Trace, WaitData, WorkData, WorkId,
+        AllocationData, ApiCallId, Attribution, Collective, DeviceId, GpuCounters, MemoryChange, Overhead, Step,
+        StepId, ThreadId, Timestamp, Trace, WaitData, WorkData, WorkId,
     },
 };
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -41,6 +41,7 @@ pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, requested: Ve
     trace.gpu = gpu;
     trace.devices = devices.to_vec();
     trace.losses += losses;
+    trace.losses.gpu_counter_samples += counters.iter().map(GpuCounters::lost).sum::<u64>();
     trace.gpu_counters.extend(counters);
     let by_correlation = by_correlation(trace);
     let mut search = GallopSearch::default();

@@ -132,12 +132,12 @@ fn heap_samples(trace: &mut Trace, samples: &[HeapSample], timeline: &Timeline) 
 
 #[cfg(test)]
 mod tests {
-    use super::correlate;
+    use super::{correlate, join_gpu};
     use crate::{
         clock::{Anchor, Clock, Ticks},
         recording::{ClosedWindow, DeviceCall, GpuRecording, Record, Recording, ThreadRecords, WorkRecord},
         thread::ThreadInfo,
-        trace::{Collective, Detail, Kernel, Losses, Metadata, ThreadId, Timestamp, Trace},
+        trace::{Collective, Detail, GpuCounters, Kernel, Losses, Metadata, ThreadId, Timestamp, Trace},
     };
     use std::{sync::Arc, time::Instant};
     use tracing::level_filters::LevelFilter;
@@ -200,6 +200,14 @@ mod tests {
         let timeline = Clock::mock().timeline(&[open, close]);
         let recording = Recording { window, timeline, threads, losses: Losses::default(), gpu };
         correlate(recording, Arc::new(Metadata::default()))
+    }
+
+    #[test]
+    fn lost_samples_of_all_gpus_are_losses_of_the_trace() {
+        let mut trace = Trace::default();
+        let counters = [2, 5].map(|lost| GpuCounters { lost, ..GpuCounters::default() }).into();
+        join_gpu(&mut trace, GpuRecording { counters, ..GpuRecording::default() }, Vec::new());
+        assert_eq!(trace.losses(), &Losses { gpu_counter_samples: 7, ..Losses::default() });
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub(crate) fn join_stacks(trace: &mut Trace, stacks: ResolvedStacks, timeline: &
             truncated: sample.truncated,
         });
     }
+    trace.losses.stack_samples += sampling.lost;
     // Cut waits may have moved.
     data.sort_by_key(|sample| sample.at);
     trace.stack_sampling = Some(Box::new(StackSampling { samples: data, ..sampling }));
@@ -85,7 +86,9 @@ mod tests {
         clock::{Anchor, Clock, Ticks},
         sampling::{ResolvedSample, ResolvedStacks},
         thread::ThreadInfo,
-        trace::{CallsiteId, Cut, FieldRange, SpanData, ThreadId, Timestamp, Trace, Track, TrackId},
+        trace::{
+            CallsiteId, Cut, FieldRange, Losses, SpanData, StackSampling, ThreadId, Timestamp, Trace, Track, TrackId,
+        },
     };
 
     const OPEN: u64 = 1_000_000;
@@ -122,8 +125,14 @@ mod tests {
         let samples = samples.iter().map(sample).collect();
         let anchors = [OPEN, CLOSE].map(|at| Anchor { ticks: Ticks(at), unix: time(at) });
         let timeline = Clock::mock().timeline(&anchors);
-        join_stacks(&mut trace, ResolvedStacks { samples, threads, ..ResolvedStacks::default() }, &timeline);
+        let sampling = StackSampling { lost: 4, ..StackSampling::default() };
+        join_stacks(&mut trace, ResolvedStacks { sampling, samples, threads }, &timeline);
         trace
+    }
+
+    #[test]
+    fn lost_samples_are_losses_of_the_trace() {
+        assert_eq!(join(&[]).losses(), &Losses { stack_samples: 4, ..Losses::default() });
     }
 
     #[test]

@@ -155,10 +155,9 @@ fn write_meta(trace: &Trace, meta: &mut Object<'_>) {
         }
     });
     // Losses and problems, in the place where the profiler describes a profile.
-    let lost = trace.stack_sampling().filter(|it| it.lost() > 0).map(|it| format!("{} samples lost", it.lost()));
     let problem = trace.stack_sampling().and_then(StackSampling::problem).map(str::to_owned);
     let losses = (!trace.losses().is_empty()).then(|| trace.losses().to_string());
-    let facts: Vec<_> = lost.into_iter().chain(problem).chain(losses).collect();
+    let facts: Vec<_> = problem.into_iter().chain(losses).collect();
     if !facts.is_empty() {
         meta.string("arguments", &facts.join("; "));
     }

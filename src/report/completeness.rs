@@ -4,8 +4,9 @@ use super::units;
 use crate::trace::{Loss, Losses, Trace};
 use std::fmt;
 
-/// What is missing from a run: records that were dropped while recording, fields that were cut, exports that failed,
-/// and what a collector did not receive. [`Report::completeness`](super::Report::completeness) returns it.
+/// What is missing from a run: records that were dropped while recording, fields that were cut, samples that were lost,
+/// exports that failed, and what a collector did not receive. [`Report::completeness`](super::Report::completeness)
+/// returns it.
 ///
 /// `Display` writes one line, such as `complete: no records dropped, no fields cut, no exports failed` or `incomplete:
 /// 12 records dropped (0.40%), 3 exports failed`.
@@ -81,7 +82,7 @@ impl fmt::Display for Completeness {
         let count = |number: u64, what: &str, outcome: &str| {
             format!("{number} {what}{} {outcome}", if number == 1 { "" } else { "s" })
         };
-        let Losses { fields, truncated, steps, counters, unread, .. } = self.losses;
+        let Losses { fields, truncated, steps, counters, stack_samples, gpu_counter_samples, unread, .. } = self.losses;
         let mut parts = Vec::new();
         let mut add = |number: u64, what, outcome| {
             if number > 0 {
@@ -94,6 +95,8 @@ impl fmt::Display for Completeness {
         add(truncated, "field", "cut to 1024 bytes");
         add(counters, "counter value", "dropped");
         add(steps, "step or counter value", "not passed to step exporters");
+        add(stack_samples, "stack sample", "lost");
+        add(gpu_counter_samples, "GPU counter sample", "lost");
         add(unread, "event", "not read");
         add(self.failed_exports.unwrap_or(0), "export", "failed");
         parts.extend(self.undelivered.iter().map(|(what, number)| format!("{number} {what} not delivered")));
@@ -115,9 +118,17 @@ mod tests {
             Completeness { failed_exports: Some(3), ..Completeness::default() },
             Completeness { undelivered: vec![("spans", 2225)], ..Completeness::default() },
             Completeness { losses: Losses { truncated: 1, ..Losses::default() }, ..Completeness::default() },
+            Completeness { losses: Losses { stack_samples: 3, ..Losses::default() }, ..Completeness::default() },
+            Completeness { losses: Losses { gpu_counter_samples: 1, ..Losses::default() }, ..Completeness::default() },
         ];
         let lines = cases.map(|case| (case.is_complete(), case.warning(), case.to_string()));
-        let expected = ["3 exports failed", "2225 spans not delivered", "1 field cut to 1024 bytes"];
+        let expected = [
+            "3 exports failed",
+            "2225 spans not delivered",
+            "1 field cut to 1024 bytes",
+            "3 stack samples lost",
+            "1 GPU counter sample lost",
+        ];
         assert_eq!(lines, expected.map(|what| (false, None, format!("incomplete: {what}"))));
     }
 

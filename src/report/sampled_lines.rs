@@ -190,7 +190,7 @@ impl SampledFunction {
 }
 
 impl fmt::Display for SamplingTotals {
-    /// Writes how many stacks were sampled, then a line for each thing that is missing.
+    /// Writes how many stacks were sampled, then a line for each problem.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (samples, waits) = (self.time.samples, self.time.waits);
         let (hertz, all) = (self.hertz, samples + waits);
@@ -207,15 +207,6 @@ impl fmt::Display for SamplingTotals {
                 self.outside_spans, self.time.at_edge
             )?;
             write!(f, "; {} of the stacks could not be followed to their root", percent(self.truncated))?;
-        }
-        if self.lost > 0 {
-            write!(
-                f,
-                "\n{} sample{} of stacks {} lost",
-                self.lost,
-                plural(self.lost),
-                if self.lost == 1 { "was" } else { "were" }
-            )?;
         }
         self.problems.iter().try_for_each(|problem| write!(f, "\nsampling of stacks: {problem}"))
     }
@@ -240,8 +231,9 @@ mod tests {
             "sampled 131 stacks on the CPU at 1000000 Hz and 4 waits; 13 outside all spans",
             "2 within 1 µs of a span's edge",
             "2.22% of the stacks could not be followed to their root",
-            "3 samples of stacks were lost",
             "sampling of stacks: waits of other processes were not sampled",
+            "incomplete: 3 stack samples lost",
+            "sampling fell behind: 3 stack samples lost; sample less often",
         ] {
             let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(flat.contains(expected), "{expected} in {text}");
@@ -279,7 +271,7 @@ mod tests {
         let (with, without) = (json(stacks_trace()), json(gpu_trace()));
         assert_eq!(with["lines"].as_array().unwrap().len(), 10);
         assert_eq!(with["functions"][0]["function"], "train::grad::walk");
-        assert_eq!(with["sampling"]["lost"], 3);
+        assert_eq!((&with["sampling"]["lost"], &with["losses"]["stack_samples"]), (&3.into(), &3.into()));
         assert!(without.get("lines").is_none() && without.get("sampling").is_none());
     }
 }

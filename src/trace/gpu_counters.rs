@@ -158,7 +158,8 @@ impl GpuCounters {
         size_of_val(self.times.as_slice()) + size_of_val(self.values.as_slice())
     }
 
-    /// The number of samples that were lost, because decoding fell behind or the memory limit was exceeded.
+    /// The number of samples that were lost, because decoding fell behind or the memory limit was exceeded. The trace's
+    /// [`Losses`](super::Losses) count them as well.
     pub fn lost(&self) -> u64 {
         self.lost
     }

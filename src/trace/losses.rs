@@ -52,6 +52,13 @@ pub struct Losses {
     /// integers) or are on a span. They remain fields of their event or span, if that is recorded. Write a number of at
     /// most 64 bits on an event: `tracing::info!(counter.loss = 0.3)`.
     pub counters: u64,
+    /// Samples of call stacks that did not fit into the kernel's buffer or the memory limit: lower
+    /// [`Samples::hertz`](crate::Samples::hertz), or raise
+    /// [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes). A wait that is kept without its stack does
+    /// not count.
+    pub stack_samples: u64,
+    /// Samples of hardware counters that were lost on all GPUs: see [`GpuCounters::lost`](super::GpuCounters::lost).
+    pub gpu_counter_samples: u64,
     /// Events in a file that are of an unknown kind or have no readable time: see [`read`](crate::read()).
     pub unread: u64,
 }
@@ -68,7 +75,7 @@ impl Losses {
     }
 
     /// The number of missing records: spans, events, operations, calls, steps and GPU activity. Spans kept without
-    /// their fields, truncated fields and counters that are not numbers do not count.
+    /// their fields, truncated fields, counters that are not numbers and samples do not count.
     pub fn dropped(&self) -> u64 {
         self.host_dropped() + self.gpu_over_memory + self.gpu_dropped + self.gpu_unreadable + self.gpu_unfinished
     }
@@ -107,6 +114,8 @@ impl Losses {
             ("gpu_unfinished", self.gpu_unfinished),
             ("steps", self.steps),
             ("counters", self.counters),
+            ("stack_samples", self.stack_samples),
+            ("gpu_counter_samples", self.gpu_counter_samples),
             ("unread", self.unread),
         ]
         .into_iter()
@@ -130,6 +139,8 @@ impl Losses {
             "gpu_unfinished" => &mut self.gpu_unfinished,
             "steps" => &mut self.steps,
             "counters" => &mut self.counters,
+            "stack_samples" => &mut self.stack_samples,
+            "gpu_counter_samples" => &mut self.gpu_counter_samples,
             "unread" => &mut self.unread,
             _ => return None,
         })
@@ -150,6 +161,8 @@ impl AddAssign for Losses {
         self.gpu_unfinished += other.gpu_unfinished;
         self.steps += other.steps;
         self.counters += other.counters;
+        self.stack_samples += other.stack_samples;
+        self.gpu_counter_samples += other.gpu_counter_samples;
         self.unread += other.unread;
     }
 }
@@ -181,6 +194,7 @@ impl Loss {
     /// Returns why it happened, what is counted, what became of it, and a remedy, if there is one.
     fn text(&self) -> (&'static str, &'static str, &'static str, Option<&'static str>) {
         const MEMORY: Option<&str> = Some("raise `memory_limit_bytes`, or record fewer steps");
+        const RATE: Option<&str> = Some("sample less often, or raise `memory_limit_bytes`");
         const NUMBERS: &str = "write numbers of at most 64 bits on events, as in `info!(counter.loss = 0.3)`";
         match self.cause {
             "lane_full" => ("thread buffer full", "record", "dropped", Some("raise `lane_capacity`")),
@@ -195,6 +209,8 @@ impl Loss {
             "gpu_unfinished" => ("work never reported", "kernel launch", "without work", None),
             "steps" => ("step exporters too far behind", "step or counter value", "not exported", None),
             "counters" => ("counter value not a number", "value", "dropped", Some(NUMBERS)),
+            "stack_samples" => ("sampling fell behind", "stack sample", "lost", RATE),
+            "gpu_counter_samples" => ("sampling fell behind", "GPU counter sample", "lost", RATE),
             _ => ("unknown kind", "event", "of the file not read", None),
         }
     }
@@ -230,5 +246,15 @@ mod tests {
             ]
         );
         assert_eq!((losses.dropped(), losses.host_dropped()), (15, 13));
+        let sampled = Losses { stack_samples: 1, gpu_counter_samples: 2, ..Losses::default() };
+        let lines: Vec<_> = sampled.explained().map(|loss| loss.to_string()).collect();
+        assert_eq!(
+            lines,
+            [
+                "sampling fell behind: 1 stack sample lost; sample less often, or raise `memory_limit_bytes`",
+                "sampling fell behind: 2 GPU counter samples lost; sample less often, or raise `memory_limit_bytes`",
+            ]
+        );
+        assert_eq!((sampled.total(), sampled.dropped()), (3, 0));
     }
 }

@@ -102,7 +102,8 @@ impl StackSampling {
         &self.frames
     }
 
-    /// The number of samples that were lost, because the kernel's buffer or the memory limit was exceeded.
+    /// The number of samples that were lost, because the kernel's buffer or the memory limit was exceeded. The trace's
+    /// [`Losses`](super::Losses) count them as well.
     pub fn lost(&self) -> u64 {
         self.lost
     }

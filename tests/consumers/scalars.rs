@@ -285,3 +285,39 @@ fn the_gpu_activity_of_each_step_is_shown_as_in_the_report() {
         }
     }
 }
+
+#[test]
+#[cfg(feature = "sample")]
+fn the_hardware_counters_of_each_step_are_shown() {
+    use kernspan::{
+        Exporter,
+        trace::{
+            MetricMeaning,
+            sample::{add_gpu_counters, gpu_trace},
+        },
+    };
+    let (folder, mut trace) = (tempfile::tempdir().unwrap(), gpu_trace());
+    let metrics = [
+        ("sm__cycles_active.avg.pct_of_peak_sustained_elapsed", MetricMeaning::SmActive),
+        ("dram__read_bytes.sum.per_second", MetricMeaning::DramRead),
+        ("sm__cycles_elapsed.avg.per_second", MetricMeaning::SmClock),
+        ("lts__t_hit_rate.pct", MetricMeaning::Custom),
+    ];
+    // The work of the first step takes 35 and 40 µs of the first two samples, that of the second 15, 40 and 20 µs of
+    // the others.
+    let samples = [20.0, 80.0, 30.0, 60.0, 90.0].map(|sm| [sm, 1e9 * sm, 1.98e9, 100.0 - sm]);
+    add_gpu_counters(&mut trace, 0, &metrics, 40, &samples.each_ref().map(|sample| &sample[..]));
+    TensorBoard::to_dir(folder.path()).export(&Analysis::of(&trace)).unwrap();
+    // Each step has its time, its rate, four figures of its own and four counters; the window has its losses.
+    let Some(shown) = shown(folder.path(), 2 * 10 + 1) else { return };
+    for shown in shown {
+        for (tag, expected) in [
+            ("gpu/sm_active_percent", [52.0, 62.0]),
+            ("gpu/dram_read_bytes_per_second", [52e9, 62e9]),
+            ("gpu/sm_clock_hertz", [1.98e9; 2]),
+            ("gpu/lts__t_hit_rate.pct", [48.0, 38.0]),
+        ] {
+            assert_same(&values(&shown.scalars["."][tag]), &[(5, expected[0]), (6, expected[1])]);
+        }
+    }
+}

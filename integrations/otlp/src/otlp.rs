@@ -7,7 +7,7 @@ use crate::{
     settings::Settings,
 };
 use kernspan::{
-    Exporter, Trace,
+    Exporter,
     analysis::Analysis,
     export::{ExportResult, Run, RunId, StepExporter},
     trace::{Metadata, Timestamp},
@@ -280,11 +280,11 @@ impl Otlp {
     }
 
     /// Sends a window without a run, and waits until it has been sent.
-    fn send_alone(&self, trace: &Trace) -> Result<(), String> {
+    fn send_alone(&self, window: &Analysis<'_>) -> Result<(), String> {
         let settings = self.clone().metrics(false).settings();
-        let run_trace = self.run_trace(&settings, trace.metadata(), RunId::from_env().as_ref());
-        let sending = Sending::start(&settings, run_trace, trace.metadata(), trace.start(), "")?;
-        sending.send_window(trace);
+        let run_trace = self.run_trace(&settings, window.metadata(), RunId::from_env().as_ref());
+        let sending = Sending::start(&settings, run_trace, window.metadata(), window.start(), "")?;
+        sending.send_window(window);
         sending.finish();
         let lost = sending.deliveries().into_iter().find(|delivery| delivery.lost() > 0);
         lost.map_or(Ok(()), |lost| Err(lost.to_string()))

@@ -13,7 +13,7 @@ use crate::{
     spans::{self, SpanOptions},
 };
 use kernspan::{
-    Trace,
+    analysis::Analysis,
     export::{Delivery, ExportResult, StepExporter, StepSummary},
     trace::{Device, Metadata, Timestamp},
 };
@@ -89,19 +89,19 @@ impl Sending {
     }
 
     /// Sends a window as traces, and adds it to the metrics.
-    pub(crate) fn send_window(&self, trace: &Trace) {
+    pub(crate) fn send_window(&self, window: &Analysis<'_>) {
         let resource = {
             let mut state = self.lock();
-            state.metrics.add_window(trace);
+            state.metrics.add_window(window);
             if state.devices.is_empty() {
-                state.devices = trace.devices().to_vec();
+                state.devices = window.devices().to_vec();
             }
             self.resource.with_devices(&state.devices)
         };
         if let Some(queue) = &self.traces {
             let mut add = |request| queue.add(request);
             let mut writer = SpanWriter::new(&resource, queue.limits, &mut add);
-            spans::write(trace, &self.spans, queue.tally.lost(), &mut writer);
+            spans::write(window, &self.spans, queue.tally.lost(), &mut writer);
             writer.flush();
         }
     }

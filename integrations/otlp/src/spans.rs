@@ -38,9 +38,9 @@ pub(crate) struct SpanOptions {
 const MOST_EVENTS: usize = 128;
 
 /// Writes the spans of a window. `dropped` is the number of spans lost earlier, which the steps report.
-pub(crate) fn write(trace: &Trace, options: &SpanOptions, dropped: u64, writer: &mut SpanWriter<'_>) {
-    let window = Window::new(trace, options);
-    window.write_roots(dropped, writer);
+pub(crate) fn write(analysis: &Analysis<'_>, options: &SpanOptions, dropped: u64, writer: &mut SpanWriter<'_>) {
+    let window = Window::new(analysis.trace(), options);
+    window.write_roots(analysis.gpu_steps(), dropped, writer);
     window.write_spans(writer);
     match options.gpu {
         GpuSpans::Kernels => window.write_work(writer),
@@ -91,10 +91,9 @@ impl<'a> Window<'a> {
         }
     }
 
-    fn write_roots(&self, dropped: u64, writer: &mut SpanWriter<'_>) {
+    fn write_roots(&self, gpu_steps: &[StepGpu], dropped: u64, writer: &mut SpanWriter<'_>) {
         let mut gpus: BTreeMap<u64, Vec<StepGpu>> = BTreeMap::new();
-        let window = Analysis::of(self.trace);
-        window.gpu_steps().iter().for_each(|gpu| gpus.entry(gpu.step).or_default().push(*gpu));
+        gpu_steps.iter().for_each(|gpu| gpus.entry(gpu.step).or_default().push(*gpu));
         let mut unattributed = vec![0_u64; self.trace.steps().len()];
         for step in self.trace.work().filter(|work| work.span().is_none()).filter_map(Work::step_id) {
             unattributed[step.index()] += 1;

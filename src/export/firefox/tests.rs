@@ -63,7 +63,8 @@ fn threads_have_the_samples_and_spans_of_the_trace() {
     let work: usize = threads[2..].iter().map(|thread| list(&thread["markers"], "name").len()).sum();
     assert_eq!(work, trace.work().map(Work::id).count());
     assert_eq!(threads[0]["markers"]["data"][1]["path"], "train_step > forward");
-    assert!(profile["meta"]["arguments"].as_str().unwrap().starts_with("3 samples lost; waits of other"));
+    let facts = "waits of other processes were not sampled; lost 3: 3 stack_samples";
+    assert_eq!(profile["meta"]["arguments"], facts);
 }
 
 /// Tables whose columns differ in length make the profiler fail.

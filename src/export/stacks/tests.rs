@@ -62,13 +62,15 @@ fn functions_are_inside_the_spans_of_their_thread() {
         "main;train_step;0x1f2c4 2000".to_owned(),
         "device;tokio::runtime::task::raw::poll;<T as \"Weird\\ :name\">::fn☃ 10000".to_owned(),
         "main;[unknown] 1000".to_owned(),
+        "[kernspan lost 3: 3 stack_samples] 1".to_owned(),
     ] {
         assert!(cpu.contains(&expected), "{expected} in {cpu:#?}");
     }
     let nanos = |line: &String| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
     let waiting = lines(Stacks::write_waiting);
-    assert_eq!(cpu.iter().map(nanos).sum::<u64>(), 131_000);
+    assert_eq!(cpu.iter().map(nanos).sum::<u64>(), 131_001);
     let expected = [
+        "[kernspan lost 3: 3 stack_samples] 1".to_owned(),
         "device;tokio::runtime::task::raw::poll;syscall 100000".to_owned(),
         format!("main;train_step;backward;{root};train::grad::walk;0x1f2c4 24000"),
     ];

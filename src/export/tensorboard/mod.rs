@@ -98,6 +98,12 @@ use std::{error::Error, path::PathBuf};
 /// `gpu/kernels`, `gpu/copied_bytes`, `gpu/peak_memory_bytes` and `gpu/mfu_percent`. GPUs other than the first are
 /// `gpu1/…` and so on.
 ///
+/// With [hardware counters](crate::ProfilerBuilder::counters), they have the [mean](Analysis::step_counters) of each
+/// metric while the GPU worked for the step: `gpu/sm_active_percent`, `gpu/tensor_active_percent`,
+/// `gpu/dram_active_percent`, `gpu/dram_read_bytes_per_second`, `gpu/dram_write_bytes_per_second`,
+/// `gpu/pcie_received_bytes_per_second`, `gpu/pcie_sent_bytes_per_second`, `gpu/sm_clock_hertz`, and `gpu/NAME` for
+/// metrics that the program named.
+///
 /// Windows have `profiler/lost`, which is [`Losses::total`](crate::trace::Losses::total), at the window's last step. A
 /// window without steps has it at the last step of the previous window.
 ///

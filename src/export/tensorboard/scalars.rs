@@ -161,12 +161,15 @@ pub(super) fn of_window(window: &Analysis<'_>) -> Vec<(Timestamp, Option<u64>, S
     let mut found = Vec::new();
     for step in window.gpu_steps() {
         let mut summary = Summary::default();
-        let mut scalar = |name, value| summary.scalar(&tag::of_gpu(step.device.as_u32(), name), value);
+        let mut scalar = |name: &str, value| summary.scalar(&tag::of_gpu(step.device.as_u32(), name), value);
         scalar(tag::BUSY, step.usage.busy_percent());
         scalar(tag::KERNELS, step.usage.kernels as f64);
         scalar(tag::COPIED, step.usage.copied as f64);
         step.peak_memory.iter().for_each(|&bytes| scalar(tag::PEAK_MEMORY, bytes as f64));
         step.usage.mfu().iter().for_each(|&mfu| scalar(tag::MFU, mfu));
+        for value in window.step_counters(step).iter().flat_map(|counters| &counters.values) {
+            scalar(&tag::of_metric(&value.metric), value.mean);
+        }
         found.push((ends.get(&step.step).copied().unwrap_or(trace.end()), Some(step.step), summary));
     }
     let mut lost = Summary::default();
@@ -182,8 +185,8 @@ mod tests {
         analysis::Analysis,
         report::Report,
         trace::{
-            Counter, DeviceId, Trace,
-            sample::{at, gpu_trace, memory_trace, set_flops},
+            Counter, DeviceId, MetricMeaning, Trace,
+            sample::{add_gpu_counters, at, gpu_trace, memory_trace, set_flops},
         },
     };
     use std::time::Duration;
@@ -275,10 +278,34 @@ mod tests {
     }
 
     #[test]
+    fn steps_have_the_means_of_hardware_counters() {
+        let mut trace = gpu_trace();
+        let metrics =
+            [("sm", MetricMeaning::SmActive), ("dram", MetricMeaning::DramRead), ("a\0b", MetricMeaning::Custom)];
+        // The work of the first step takes 35 µs of the first sample and all of the second; that of the second step is
+        // not covered.
+        add_gpu_counters(&mut trace, 0, &metrics, 40, &[&[30.0, 3e9, 15.0], &[90.0, 9e9, 45.0]]);
+        let scalars = of_window(&Analysis::of(&trace));
+        let means = [
+            ("gpu/busy_percent", 54.0),
+            ("gpu/kernels", 3.0),
+            ("gpu/copied_bytes", 4000.0),
+            ("gpu/peak_memory_bytes", 5096.0),
+            ("gpu/sm_active_percent", 62.0),
+            ("gpu/dram_read_bytes_per_second", 6.2e9),
+            ("gpu/a_b", 31.0),
+        ];
+        assert_eq!(scalars[0].2.as_bytes(), summary(&means));
+        assert!(!String::from_utf8_lossy(scalars[1].2.as_bytes()).contains("sm_active"));
+    }
+
+    #[test]
     fn other_gpus_have_numbers() {
         let mut trace = gpu_trace();
         trace.streams.iter_mut().for_each(|stream| stream.device = DeviceId::new(3));
+        add_gpu_counters(&mut trace, 3, &[("sm", MetricMeaning::SmActive)], 100, &[&[50.0]]);
         let text = String::from_utf8_lossy(of_window(&Analysis::of(&trace))[0].2.as_bytes()).into_owned();
-        assert!(text.contains("gpu3/busy_percent") && !text.contains("gpu/"), "{text}");
+        assert!(text.contains("gpu3/busy_percent") && text.contains("gpu3/sm_active_percent"), "{text}");
+        assert!(!text.contains("gpu/"), "{text}");
     }
 }

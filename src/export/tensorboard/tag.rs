@@ -1,6 +1,8 @@
 //! Tags, the names of scalars and texts in TensorBoard.
 
 use super::crc::crc32c;
+use crate::trace::{GpuMetric, MetricMeaning};
+use std::borrow::Cow;
 
 pub(super) const STEP_TIME: &str = "step/time_ms";
 pub(super) const STEPS_PER_SECOND: &str = "step/per_second";
@@ -18,8 +20,7 @@ pub(super) const HPARAMS_END: &str = "_hparams_/session_end_info";
 /// URLs.
 const MAX_LEN: usize = 256;
 
-/// Returns the tag of a user's counter: its name, with `_` for control characters. A name that is too long is
-/// truncated, and ends in a checksum that distinguishes it from others.
+/// Returns the tag of a user's counter: its [readable](readable) name.
 ///
 /// A name that equals one of our own tags gets the prefix `counter/`, since TensorBoard expects all values of a tag to
 /// be of one kind.
@@ -35,7 +36,20 @@ pub(super) fn of_counter(name: &str) -> String {
         HPARAMS_START,
         HPARAMS_END,
     ];
-    let of_gpu = [BUSY, KERNELS, COPIED, PEAK_MEMORY, MFU];
+    let of_metrics = METRICS.iter().map(|(_, name)| *name);
+    let mut of_gpu = [BUSY, KERNELS, COPIED, PEAK_MEMORY, MFU].into_iter().chain(of_metrics);
+    let tag = readable(name);
+    let device = |tag: &str| {
+        tag.strip_prefix("gpu").map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()).to_owned())
+    };
+    let is_ours =
+        ours.contains(&&*tag) || device(&tag).is_some_and(|rest| of_gpu.any(|of_gpu| rest == format!("/{of_gpu}")));
+    if is_ours || tag.is_empty() { format!("counter/{tag}") } else { tag }
+}
+
+/// Returns a name with `_` for control characters. One that is too long is truncated, and ends in a checksum that
+/// distinguishes it from others.
+fn readable(name: &str) -> String {
     let mut tag: String = name.chars().map(|c| if c.is_control() { '_' } else { c }).collect();
     if tag.len() > MAX_LEN {
         let rest = format!("…{:08x}", crc32c(name.as_bytes()));
@@ -43,12 +57,7 @@ pub(super) fn of_counter(name: &str) -> String {
         tag.truncate(end);
         tag.push_str(&rest);
     }
-    let device = |tag: &str| {
-        tag.strip_prefix("gpu").map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()).to_owned())
-    };
-    let is_ours = ours.contains(&&*tag)
-        || device(&tag).is_some_and(|rest| of_gpu.iter().any(|of_gpu| rest == format!("/{of_gpu}")));
-    if is_ours || tag.is_empty() { format!("counter/{tag}") } else { tag }
+    tag
 }
 
 pub(super) const BUSY: &str = "busy_percent";
@@ -56,6 +65,24 @@ pub(super) const KERNELS: &str = "kernels";
 pub(super) const COPIED: &str = "copied_bytes";
 pub(super) const PEAK_MEMORY: &str = "peak_memory_bytes";
 pub(super) const MFU: &str = "mfu_percent";
+
+/// The names of hardware counters.
+const METRICS: [(MetricMeaning, &str); 8] = [
+    (MetricMeaning::SmActive, "sm_active_percent"),
+    (MetricMeaning::TensorActive, "tensor_active_percent"),
+    (MetricMeaning::DramActive, "dram_active_percent"),
+    (MetricMeaning::DramRead, "dram_read_bytes_per_second"),
+    (MetricMeaning::DramWrite, "dram_write_bytes_per_second"),
+    (MetricMeaning::PcieReceived, "pcie_received_bytes_per_second"),
+    (MetricMeaning::PcieSent, "pcie_sent_bytes_per_second"),
+    (MetricMeaning::SmClock, "sm_clock_hertz"),
+];
+
+/// Returns the name of a hardware counter: that of NVIDIA if the program named the metric.
+pub(super) fn of_metric(metric: &GpuMetric) -> Cow<'static, str> {
+    let known = METRICS.iter().find(|(meaning, _)| *meaning == metric.meaning());
+    known.map_or_else(|| readable(metric.name()).into(), |&(_, name)| name.into())
+}
 
 /// Returns the tag of a GPU's scalar. The first GPU has no number, since most processes have only one.
 pub(super) fn of_gpu(device: u32, name: &str) -> String {
@@ -88,8 +115,8 @@ mod tests {
 
     #[test]
     fn nothing_of_ours_is_mistaken_for_a_counter() {
-        let gpu = [of_gpu(0, super::BUSY), of_gpu(12, super::MFU)];
-        for name in ["", "step/time_ms", "kernspan/gpu", super::HPARAMS_START, &gpu[0], &gpu[1]] {
+        let gpu = [of_gpu(0, super::BUSY), of_gpu(12, super::MFU), of_gpu(1, "sm_clock_hertz")];
+        for name in ["", "step/time_ms", "kernspan/gpu", super::HPARAMS_START, &gpu[0], &gpu[1], &gpu[2]] {
             assert_eq!(of_counter(name), format!("counter/{name}"));
         }
     }

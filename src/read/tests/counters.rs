@@ -21,6 +21,7 @@ fn with_counters(values: Vec<f64>) -> Trace {
         lost: 7,
         problem: Some("the interval was widened".to_owned()),
     });
+    trace.losses.gpu_counter_samples = 7;
     trace
 }
 
@@ -29,6 +30,7 @@ fn counters_are_read_back_and_are_no_counters_of_the_host() {
     let trace = with_counters(vec![1.0, 2.5, 99.999, 1e12, 0.0, 1.0 / 3.0]);
     let back = read_back(&trace);
     assert_eq!(back.gpu_counters(), trace.gpu_counters());
+    assert_eq!((back.losses().gpu_counter_samples, back.losses()), (7, trace.losses()));
     assert_eq!(back.counters(), trace.counters());
     check("counters", &trace);
     assert!(read_back(&gpu_trace()).gpu_counters().is_empty());

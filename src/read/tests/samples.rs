@@ -13,7 +13,9 @@ use proptest::prelude::*;
 #[test]
 fn sampled_stacks_are_read_back() {
     let trace = stacks_trace();
-    assert_eq!(read_back(&trace).stack_sampling(), trace.stack_sampling());
+    let back = read_back(&trace);
+    assert_eq!(back.stack_sampling(), trace.stack_sampling());
+    assert_eq!((back.losses().stack_samples, back.losses()), (3, trace.losses()));
     check("stacks", &trace);
     assert!(read_back(&gpu_trace()).stack_sampling().is_none());
     let mut refused = gpu_trace();

@@ -208,8 +208,7 @@ impl Capture {
         let mut threads = std::mem::take(&mut self.threads);
         for thread in &mut threads {
             let id = thread.thread;
-            let lost = thread.cut_wait(close, |stack| self.sampled(id, &stack));
-            self.stacks.lost += lost;
+            thread.cut_wait(close, |stack| self.sampled(id, &stack));
             thread.name_again();
             self.names.insert(id, thread.name.clone());
         }

@@ -16,6 +16,8 @@ pub(super) struct ThreadEvents {
     is_named: bool,
     running: Event,
     waiting: Option<Event>,
+    /// The records of a wait: its stack, and when the thread left and returned.
+    records_per_wait: u64,
     waits: Waits,
 }
 
@@ -77,15 +79,14 @@ impl ThreadEvents {
             }
             WaitEvents::TimesOnly => Some(Event::open(thread, Reports::Switches, 1 << 16, 1 << 12)?),
         };
-        let waits = Waits { has_stacks: waits == WaitEvents::Stacks, ..Waits::default() };
-        Ok(Self { thread, name, is_named: false, running, waiting, waits })
+        let records_per_wait = if waits == WaitEvents::Stacks { 3 } else { 2 };
+        Ok(Self { thread, name, is_named: false, running, waiting, records_per_wait, waits: Waits::default() })
     }
 
     pub(super) fn enable(&mut self, now: RawNanos) {
         self.running.enable();
         self.waiting.iter().for_each(Event::enable);
-        let has_stacks = self.waits.has_stacks;
-        self.waits = Waits { since: Some(now), has_stacks, ..Waits::default() };
+        self.waits = Waits { since: Some(now), ..Waits::default() };
     }
 
     pub(super) fn disable(&self) {
@@ -101,9 +102,9 @@ impl ThreadEvents {
         }
     }
 
-    /// Passes on what the rings have. Returns the number of samples that did not fit into them.
+    /// Passes on what the rings have. Returns the number of samples and waits that did not fit into them.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>, mut sampled: impl FnMut(Stack<'_>)) -> u64 {
-        let Self { running, waiting, waits, .. } = self;
+        let Self { running, waiting, waits, records_per_wait, .. } = self;
         let mut lost = 0;
         running.read(buffer, |bytes| match PerfRecord::decode(bytes) {
             Some(PerfRecord::Sample { at, period, registers, stack }) => {
@@ -114,21 +115,26 @@ impl ThreadEvents {
         });
         if let Some(waiting) = waiting {
             waiting.read(buffer, |bytes| {
-                if let Some(record) = PerfRecord::decode(bytes) {
-                    waits.take(record, &mut sampled);
-                }
+                let dropped = PerfRecord::decode(bytes).map_or(0, |record| waits.take(record, &mut sampled));
+                lost += lost_waits(dropped, *records_per_wait);
             });
         }
         lost
     }
 
-    /// Passes on the wait that the thread is in as a window closes. What is left of it belongs to the next. Returns the
-    /// number of switches of the window that did not fit into the ring.
-    pub(super) fn cut_wait(&mut self, close: RawNanos, mut sampled: impl FnMut(Stack<'_>)) -> u64 {
+    /// Passes on the wait that the thread is in as a window closes. What is left of it belongs to the next.
+    pub(super) fn cut_wait(&mut self, close: RawNanos, mut sampled: impl FnMut(Stack<'_>)) {
         self.waits.end(close, &mut sampled);
         self.waits.left = self.waits.left.map(|left| left.max(close));
-        self.waits.take_lost()
     }
+}
+
+/// Returns the number of waits that are lost with so many consecutive records.
+///
+/// A stack takes most of the room, so that it is mostly a single stack that does not fit; the wait is then kept without
+/// it.
+fn lost_waits(records: u64, records_per_wait: u64) -> u64 {
+    (records + 1) / records_per_wait
 }
 
 /// Returns the name of a thread, or none if it has ended.
@@ -151,12 +157,6 @@ struct Waits {
     thread_is: ThreadIs,
     registers: Registers,
     stack: Vec<u8>,
-    /// The number of records that did not fit into the ring: mostly stacks, which are by far the largest.
-    dropped: u64,
-    /// Whether waits have stacks, if these fit into the ring.
-    has_stacks: bool,
-    /// The number of times that the thread left the CPU and there was no stack.
-    without_stack: u64,
 }
 
 impl Waits {
@@ -164,7 +164,8 @@ impl Waits {
     /// second, and are within the error of the samples.
     const LEAST_NANOS: u64 = 50_000;
 
-    fn take(&mut self, record: PerfRecord<'_>, sampled: &mut impl FnMut(Stack<'_>)) {
+    /// Returns the number of records that did not fit into the ring before this one.
+    fn take(&mut self, record: PerfRecord<'_>, sampled: &mut impl FnMut(Stack<'_>)) -> u64 {
         match record {
             PerfRecord::Sample { registers, stack, .. } => {
                 self.registers = registers;
@@ -175,7 +176,6 @@ impl Waits {
                 self.left = Some(at);
                 self.thread_is = if is_preempted { ThreadIs::Preempted } else { ThreadIs::Waiting };
                 self.since = None;
-                self.without_stack += u64::from(self.has_stacks && self.registers == Registers::default());
             }
             PerfRecord::Returned { at } => {
                 // A thread whose first switch is a return has waited from the start.
@@ -187,15 +187,10 @@ impl Waits {
             // What stack there is may be of another wait.
             PerfRecord::Lost(records) => {
                 self.registers = Registers::default();
-                self.dropped += records;
+                return records;
             }
         }
-    }
-
-    /// Returns the number of switches since the last time that did not fit into the ring. A wait without its stack is
-    /// recorded all the same.
-    fn take_lost(&mut self) -> u64 {
-        std::mem::take(&mut self.dropped).saturating_sub(std::mem::take(&mut self.without_stack))
+        0
     }
 
     /// Passes on the wait that ends now, or is cut.
@@ -205,5 +200,18 @@ impl Waits {
         if nanos >= Self::LEAST_NANOS {
             sampled(Stack { at, nanos, thread_is: self.thread_is, registers: self.registers, bytes: &self.stack });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lost_waits;
+
+    #[test]
+    fn a_wait_that_only_has_no_stack_is_not_lost() {
+        // Stack, leave, return: from one record to two whole waits, and the stack of a third.
+        assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(|records| lost_waits(records, 3)), [0, 0, 1, 1, 1, 2, 2, 2]);
+        // Leave, return.
+        assert_eq!([0, 1, 2, 3, 4].map(|records| lost_waits(records, 2)), [0, 1, 1, 2, 2]);
     }
 }

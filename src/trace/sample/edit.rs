@@ -2,10 +2,10 @@
 
 use super::{at, gpu_trace};
 use crate::trace::{
-    CallsiteId, Counter, EventData, FieldData, FieldRange, Gpu, GpuProblem, Level, Losses, SpanId, Step, Timestamp,
-    Trace, TraceContext, Track, TrackId, Value, Work,
+    CallsiteId, Counter, DeviceId, EventData, FieldData, FieldRange, Gpu, GpuCounters, GpuMetric, GpuProblem, Level,
+    Losses, MetricMeaning, SpanId, Step, Timestamp, Trace, TraceContext, Track, TrackId, Value, Work,
 };
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 /// Sets the OpenTelemetry context of a span; `None` if it has none.
 pub fn set_context(trace: &mut Trace, span: usize, context: Option<TraceContext>) {
@@ -55,6 +55,26 @@ pub fn cut_both_ends(trace: &mut Trace, span: usize) {
 /// Adds a counter with these values.
 pub fn add_counter(trace: &mut Trace, name: &str, samples: &[(Timestamp, f64)]) {
     trace.counters.push(Counter { name: Arc::from(name), samples: samples.to_vec() });
+}
+
+/// Adds the hardware counters of a GPU: its metrics, and samples of so many microseconds from the start of the window
+/// on, each with the values of all metrics.
+pub fn add_gpu_counters(
+    trace: &mut Trace,
+    device: u32,
+    metrics: &[(&str, MetricMeaning)],
+    micros: u64,
+    samples: &[&[f64]],
+) {
+    let metric = |&(name, meaning): &(&str, MetricMeaning)| GpuMetric { name: name.to_owned(), meaning };
+    trace.gpu_counters.push(GpuCounters {
+        device: DeviceId::new(device),
+        interval: Duration::from_micros(micros),
+        metrics: metrics.iter().map(metric).collect(),
+        times: (0..samples.len() as u64).map(|sample| (at(sample * micros), at((sample + 1) * micros))).collect(),
+        values: samples.concat(),
+        ..GpuCounters::default()
+    });
 }
 
 /// Adds an event on the first thread, in a span or in none. Its callsite is like that of the first span.

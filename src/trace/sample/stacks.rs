@@ -42,6 +42,7 @@ pub fn inlined(function: &str, place: &str, library: &str) -> StackFrame {
 /// Sets how stacks were sampled, so that samples can be added.
 pub fn sample_stacks(trace: &mut Trace, hertz: u32, lost: u64, problem: Option<&str>) {
     let problem = problem.map(str::to_owned);
+    trace.losses.stack_samples = lost;
     trace.stack_sampling = Some(Box::new(StackSampling { hertz, lost, problem, ..StackSampling::default() }));
 }
 

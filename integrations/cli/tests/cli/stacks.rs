@@ -31,7 +31,10 @@ fn lines_and_functions_are_printed() {
     assert_eq!(functions["functions"][0]["function"], "train::grad::walk");
     assert_eq!(functions["functions"][0]["self_time"]["cpu"], 56_000);
     let overview = printed("report", &[&file]);
-    assert!(overview.contains("src/model.rs:57") && overview.contains("3 samples of stacks were lost"), "{overview}");
+    assert!(
+        overview.contains("src/model.rs:57") && overview.contains("incomplete: 3 stack samples lost"),
+        "{overview}"
+    );
     assert!(printed("report --lines --format csv", &[&file]).starts_with("span,"));
     assert!(printed("report --lines --format md", &[&file]).contains("| src/model.rs:57 |"));
     let none = window("training");

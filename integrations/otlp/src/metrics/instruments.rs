@@ -87,6 +87,14 @@ instruments! {
         "Share of the last recorded step in which the GPU was busy.";
     GPU_PEAK: "kernspan.gpu.memory.peak", Gauge, "By", &[name::HARDWARE],
         "Most GPU memory in use during the last recorded step.";
+    GPU_COUNTER_UTILIZATION: "kernspan.gpu.counter.utilization", Gauge, "1", &[name::HARDWARE, COUNTER_NAME],
+        "Hardware counters that are shares of a maximum; means over the last recorded step.";
+    GPU_COUNTER_THROUGHPUT: "kernspan.gpu.counter.throughput", Gauge, "By/s", &[name::HARDWARE, COUNTER_NAME],
+        "Hardware counters of memory and PCIe traffic; means over the last recorded step.";
+    GPU_COUNTER_FREQUENCY: "kernspan.gpu.counter.frequency", Gauge, "Hz", &[name::HARDWARE, COUNTER_NAME],
+        "Clock of the SMs by hardware counters; mean over the last recorded step.";
+    GPU_COUNTER_VALUE: "kernspan.gpu.counter.value", Gauge, "", &[name::HARDWARE, COUNTER_NAME],
+        "Hardware counters that the program named, of other units; means over the last recorded step.";
 
     // The profiler itself.
     LOST: "kernspan.lost", Counter, "{item}", &[CAUSE],

@@ -21,7 +21,7 @@ use self::{
     windows::Windows,
 };
 use crate::{run_trace::RunTrace, settings::Settings, tally::Tally};
-use kernspan::{Trace, export::StepSummary, trace::Timestamp};
+use kernspan::{analysis::Analysis, export::StepSummary, trace::Timestamp};
 use std::time::{Duration, Instant};
 
 /// The metrics of a run.
@@ -71,9 +71,9 @@ impl Metrics {
     }
 
     /// Adds a recorded window.
-    pub(crate) fn add_window(&mut self, trace: &Trace) {
+    pub(crate) fn add_window(&mut self, window: &Analysis<'_>) {
         if let Some(measured) = &mut self.measured {
-            measured.windows.add(trace);
+            measured.windows.add(window);
         }
     }
 

@@ -3,13 +3,12 @@
 use super::{
     encode::Writer,
     histogram::{Histogram, KERNEL_BOUNDS},
-    instruments,
+    instruments::{self, Instrument},
 };
 use crate::attributes::name;
 use kernspan::{
-    Trace,
-    analysis::Analysis,
-    trace::{Api, Detail, DeviceId, Direction, Losses, MemoryChange},
+    analysis::{Analysis, CounterValue},
+    trace::{Api, Detail, DeviceId, Direction, GpuMetric, Losses, MemoryChange, MetricMeaning},
 };
 use std::collections::BTreeMap;
 
@@ -39,7 +38,16 @@ struct LastStep {
     /// From 0 to 1.
     busy: f64,
     peak_memory: Option<u64>,
+    counters: Vec<CounterValue>,
 }
+
+/// The gauges of hardware counters: the unit of their metrics, and the factor from it to the gauge's own.
+const COUNTERS: [(Instrument, &str, f64); 4] = [
+    (instruments::GPU_COUNTER_UTILIZATION, "%", 0.01),
+    (instruments::GPU_COUNTER_THROUGHPUT, "By/s", 1.0),
+    (instruments::GPU_COUNTER_FREQUENCY, "Hz", 1.0),
+    (instruments::GPU_COUNTER_VALUE, "", 1.0),
+];
 
 impl Windows {
     pub(super) fn new() -> Self {
@@ -54,7 +62,8 @@ impl Windows {
         }
     }
 
-    pub(super) fn add(&mut self, trace: &Trace) {
+    pub(super) fn add(&mut self, window: &Analysis<'_>) {
+        let trace = window.trace();
         // Each launch through the runtime is also a call to the driver.
         for call in trace.api_calls().filter(|call| call.api() == Api::CudaDriver) {
             let starts = |prefix| call.name().starts_with(prefix);
@@ -75,11 +84,12 @@ impl Windows {
         let allocations = trace.allocations().filter(|allocation| allocation.change() == MemoryChange::Allocate);
         self.allocations += allocations.count() as u64;
         // They are in chronological order, so the last one stays.
-        for gpu in Analysis::of(trace).gpu_steps() {
+        for gpu in window.gpu_steps() {
             let known = trace.device(gpu.device).filter(|device| !device.uuid.is_empty());
             let hardware = known.map_or_else(|| gpu.device.as_u32().to_string(), |device| device.uuid.clone());
             let busy = gpu.usage.busy_percent() / 100.0;
-            self.gpus.insert(gpu.device, LastStep { hardware, busy, peak_memory: gpu.peak_memory });
+            let counters = window.step_counters(gpu).map(|counters| counters.values.clone()).unwrap_or_default();
+            self.gpus.insert(gpu.device, LastStep { hardware, busy, peak_memory: gpu.peak_memory, counters });
         }
         self.losses += *trace.losses();
     }
@@ -115,11 +125,29 @@ impl Windows {
                 points.number(&[(name::HARDWARE, &gpu.hardware)], bytes);
             }
         });
+        for (instrument, unit, factor) in COUNTERS {
+            writer.metric(&instrument, |points| {
+                for gpu in self.gpus.values() {
+                    for value in gpu.counters.iter().filter(|value| value.metric.unit() == unit) {
+                        let counter = (instruments::COUNTER_NAME, counter_name(&value.metric));
+                        points.number(&[(name::HARDWARE, &gpu.hardware), counter], factor * value.mean);
+                    }
+                }
+            });
+        }
         writer.metric(&instruments::LOST, |points| {
             let causes = self.losses.causes().chain([("counter_names", dropped_counters)]);
             for (cause, count) in causes.filter(|&(_, count)| count > 0) {
                 points.number(&[(instruments::CAUSE, cause)], count);
             }
         });
+    }
+}
+
+/// Returns the name of a hardware counter: that of NVIDIA if the program named the metric.
+fn counter_name(metric: &GpuMetric) -> &str {
+    match metric.meaning() {
+        MetricMeaning::Custom => metric.name(),
+        meaning => meaning.as_str(),
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     run_trace::{RunTrace, Sampler},
     span_writer::{RequestLimits, SpanWriter},
 };
-use kernspan::Trace;
+use kernspan::{Trace, analysis::Analysis};
 use opentelemetry_proto::tonic::{
     collector::trace::v1::ExportTraceServiceRequest,
     common::v1::{KeyValue, any_value::Value as Any},
@@ -40,7 +40,7 @@ fn sent_with(trace: &Trace, options: &SpanOptions) -> BTreeMap<Vec<u8>, Sent> {
     let mut requests = Vec::new();
     let mut put = |request: Request| requests.push(request);
     let mut writer = SpanWriter::new(&[], RequestLimits::of(Protocol::HttpProtobuf), &mut put);
-    super::write(trace, options, 7, &mut writer);
+    super::write(&Analysis::of(trace), options, 7, &mut writer);
     writer.flush();
     let (mut spans, mut items) = (Vec::new(), 0);
     for request in requests {

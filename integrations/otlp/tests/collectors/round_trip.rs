@@ -133,7 +133,7 @@ fn jaeger_can_refuse_and_be_slow_and_die() {
 }
 
 /// Metrics of a training: OTLP's name and unit, the kind, and the name in Prometheus.
-const METRICS: [(&str, &str, Kind, &str); 15] = [
+const METRICS: [(&str, &str, Kind, &str); 16] = [
     ("kernspan.step.duration", "s", Kind::Histogram, "kernspan_step_duration_seconds"),
     ("kernspan.throughput", "{sample}/s", Kind::Gauge, "kernspan_throughput_per_second"),
     ("kernspan.counter", "", Kind::Gauge, "kernspan_counter"),
@@ -144,6 +144,7 @@ const METRICS: [(&str, &str, Kind, &str); 15] = [
     ("hw.temperature", "Cel", Kind::Gauge, "hw_temperature_celsius"),
     ("hw.power", "W", Kind::Gauge, "hw_power_watts"),
     ("hw.energy", "J", Kind::Counter, "hw_energy_joules_total"),
+    ("kernspan.gpu.counter.utilization", "1", Kind::Gauge, "kernspan_gpu_counter_utilization_ratio"),
     ("gpu.cuda.kernel.launch.calls", "{call}", Kind::Counter, "gpu_cuda_kernel_launch_calls_total"),
     ("gpu.cuda.memory.copies", "{copy}", Kind::Counter, "gpu_cuda_memory_copies_total"),
     ("gpu.cuda.memory.copied", "By", Kind::Counter, "gpu_cuda_memory_copied_bytes_total"),

@@ -15,6 +15,7 @@ use crate::{
 };
 use kernspan::{
     Phase,
+    analysis::Analysis,
     trace::{
         Timestamp,
         sample::{at, gpu_trace},
@@ -60,14 +61,14 @@ fn deltas_begin_again_each_time() {
     let tallies = [("traces", Some(&tally))];
     let mut metrics = metrics(None, &[DELTA]);
     metrics.add_step(&step(1, Phase::Record, 300, &[]));
-    metrics.add_window(&gpu_trace());
+    metrics.add_window(&Analysis::of(&gpu_trace()));
     tally.send(10);
     let first = collected(&mut metrics, 1, &tallies);
     assert_eq!(point(&first, "gpu.cuda.kernel.launch.calls"), Some(4.0));
     assert_eq!(point(&first, "kernspan.otlp.sent"), Some(10.0));
 
     metrics.add_step(&step(2, Phase::Record, 5000, &[]));
-    metrics.add_window(&gpu_trace());
+    metrics.add_window(&Analysis::of(&gpu_trace()));
     tally.send(5);
     let second = collected(&mut metrics, 3, &tallies);
     let [steps] = histograms(&second["kernspan.step.duration"]) else { panic!("{second:?}") };
@@ -99,7 +100,7 @@ fn sums_go_on_otherwise() {
     let mut metrics = metrics(None, &[]);
     for number in 1..=3 {
         metrics.add_step(&step(number, Phase::Wait, 300, &[]));
-        metrics.add_window(&gpu_trace());
+        metrics.add_window(&Analysis::of(&gpu_trace()));
         let found = collected(&mut metrics, number, &[]);
         let steps = &histograms(&found["kernspan.step.duration"])[0];
         assert_eq!((steps.count, steps.start_time_unix_nano), (number, at(0).as_unix_nanos()));
@@ -128,7 +129,7 @@ fn what_became_of_what_was_sent_is_told() {
 fn a_request_is_what_collectors_take() {
     let mut metrics = metrics(None, &[]);
     metrics.add_step(&step(1, Phase::Record, 300, &[("loss", 0.5)]));
-    metrics.add_window(&gpu_trace());
+    metrics.add_window(&Analysis::of(&gpu_trace()));
     let (bytes, _) = metrics.collect(true, &[]).unwrap();
     let request = Request::new(&[], &bytes, 0).body;
     let [of_resource] = &MetricsData::decode(&request[..]).unwrap().resource_metrics[..] else { panic!("{request:?}") };
@@ -146,7 +147,7 @@ fn metrics_are_collected_in_time() {
     assert!(slow.collect(true, &[]).is_some());
     let mut off = metrics(None, &[("OTEL_METRICS_EXPORTER", "none")]);
     off.add_step(&step(1, Phase::Wait, 1, &[]));
-    off.add_window(&gpu_trace());
+    off.add_window(&Analysis::of(&gpu_trace()));
     assert_eq!(off.collect(true, &[]), None);
     assert!(off.measured.is_none(), "nobody looks for GPUs");
 }

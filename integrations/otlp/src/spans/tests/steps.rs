@@ -90,7 +90,7 @@ fn requests_are_no_larger_than_collectors_take() {
         let mut requests = Vec::new();
         let mut put = |request: Request| requests.push(request);
         let mut writer = SpanWriter::new(&[], RequestLimits::of(protocol), &mut put);
-        super::super::write(&trace, &options, 0, &mut writer);
+        super::super::write(&Analysis::of(&trace), &options, 0, &mut writer);
         writer.flush();
         assert!(requests.iter().all(|request| request.items <= most && request.body.len() < 4 << 20));
         assert_eq!(requests.iter().map(|request| request.items).sum::<u64>(), 20_020);
