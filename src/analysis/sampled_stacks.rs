@@ -22,7 +22,7 @@ pub struct SampledLine {
     pub span_location: Option<String>,
     /// The innermost line, such as `candle-core-0.9.1/src/tensor.rs:9`; `None` if there is no debug information.
     pub line: Option<String>,
-    /// The innermost function, or its address if there are no symbols.
+    /// The innermost function, or its library such as `[libm.so.6]` if that has no symbols.
     pub function: String,
     /// The program or the library that contains the function.
     pub library: String,
@@ -84,7 +84,7 @@ impl SampledLine {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SampledFunction {
-    /// The function, or its address if there are no symbols.
+    /// The function, or its library such as `[libm.so.6]` if that has no symbols.
     pub function: String,
     /// The program or the library that contains it.
     pub library: String,

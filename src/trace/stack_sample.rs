@@ -30,8 +30,8 @@ pub struct StackFrame {
 }
 
 impl StackFrame {
-    /// The function's readable name, such as `candle_core::tensor::Tensor::matmul`, or its address in the library, such
-    /// as `0x1f2c4`, if the library has no symbols.
+    /// The function's readable name, such as `candle_core::tensor::Tensor::matmul`. Without symbols it is that of the
+    /// library, such as `[libm.so.6]`, and in code of no known library an address.
     pub fn function(&self) -> &str {
         &self.function
     }

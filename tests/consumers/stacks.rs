@@ -1,13 +1,22 @@
-//! Tests in which Perfetto's trace processor, pprof and inferno read sampled stacks.
+//! Tests in which Perfetto's trace processor, the Firefox Profiler, pprof and inferno read sampled stacks.
 
-use crate::support::readers::{readers, run};
+use crate::support::{
+    downloads, eventually, missing,
+    readers::{readers, run},
+};
 use kernspan::{
     Chrome, Exporter, Perfetto, Stacks, Trace,
     analysis::Analysis,
-    export::Pprof,
+    export::{Firefox, Pprof},
     trace::{StackFrame, sample::stacks_trace},
 };
-use std::{collections::BTreeMap, process::Command};
+use serde_json::Value as Json;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+};
+use tempfile::TempDir;
 
 /// The file that an exporter writes for a trace.
 fn file(mut exporter: impl Exporter, trace: &Trace, ending: &str) -> String {
@@ -80,6 +89,101 @@ fn perfetto_opens_json_with_samples() {
     assert_eq!(answers[0][0]["n"], trace.spans().len());
 }
 
+/// The Firefox Profiler's own command line: the code of profiler.firefox.com, without its pages.
+const FIREFOX_PROFILER: &str = "@firefox-devtools/profiler-cli@0.10.0";
+
+/// Returns a way to ask the Firefox Profiler about a file, until it is dropped; `None` without npm.
+fn firefox_profiler(file: &str) -> Option<FirefoxProfiler> {
+    let (_, node) = readers()?;
+    let installed = downloads::folder("firefox-profiler", FIREFOX_PROFILER.as_bytes(), |folder| {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]).arg(folder).arg(FIREFOX_PROFILER);
+        let output = npm.output().ok()?;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Some(())
+    });
+    let Some(installed) = installed else {
+        missing("no npm: the Firefox Profiler does NOT check the exports");
+        return None;
+    };
+    let program = installed.join("node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js");
+    let sessions = tempfile::tempdir().unwrap();
+    let mut profiler = Command::new(node);
+    // It would ask a server for the names of functions.
+    profiler.env("PROFILER_CLI_NO_SYMBOLICATE", "1").env("PROFILER_CLI_SESSION_DIR", sessions.path());
+    // As its own command `load` starts it, which gives up after half a second on a busy machine.
+    let loaded = profiler.arg(&program).args(["--daemon", file, "--session", "test"]).spawn().unwrap();
+    let profiler = FirefoxProfiler { node, program, sessions, loaded };
+    eventually("the profile is loaded", || profiler.ask(&["thread", "list"]));
+    Some(profiler)
+}
+
+struct FirefoxProfiler {
+    node: &'static Path,
+    program: PathBuf,
+    /// Where the process that has loaded the file can be reached.
+    sessions: TempDir,
+    loaded: Child,
+}
+
+impl FirefoxProfiler {
+    fn ask(&self, question: &[&str]) -> Option<Json> {
+        let mut command = Command::new(self.node);
+        command.env("PROFILER_CLI_SESSION_DIR", self.sessions.path()).arg(&self.program).args(question);
+        let output = command.args(["--session", "test", "--json"]).output().unwrap();
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+}
+
+impl Drop for FirefoxProfiler {
+    fn drop(&mut self) {
+        let _ = self.loaded.kill();
+        let _ = self.loaded.wait();
+    }
+}
+
+#[test]
+fn the_firefox_profiler_has_the_time_of_each_function_and_the_spans_as_markers() {
+    let (trace, folder) = (stacks_trace(), tempfile::tempdir().unwrap());
+    let Some(profiler) = firefox_profiler(&file(Firefox::to_dir(folder.path()), &trace, ".json")) else { return };
+    // By thread and function: the time of its own, and with the functions that it calls.
+    let mut expected: BTreeMap<(String, String), [f64; 2]> = BTreeMap::new();
+    for sample in trace.stack_samples().filter(|sample| !sample.is_waiting()) {
+        let millis = sample.duration().as_secs_f64() * 1e3;
+        let functions: Vec<_> = sample.stack().map(StackFrame::function).collect();
+        for (index, function) in functions.iter().enumerate().filter(|(at, it)| !functions[..*at].contains(it)) {
+            let key = (sample.track().thread_name().to_owned(), (*function).to_owned());
+            let times = expected.entry(key).or_default();
+            times[0] += if index == 0 { millis } else { 0.0 };
+            times[1] += millis;
+        }
+    }
+    let text = |value: &Json| value.as_str().unwrap().to_owned();
+    let threads = profiler.ask(&["thread", "list"]).unwrap();
+    let mut found = BTreeMap::new();
+    let mut markers = BTreeMap::new();
+    for thread in threads["threads"].as_array().unwrap() {
+        let handle = text(&thread["threadHandle"]);
+        let of_thread = |what| profiler.ask(&["thread", what, "--limit", "0", "--thread", &handle]).unwrap();
+        for function in of_thread("functions")["functions"].as_array().unwrap() {
+            let millis = |key: &str| function[key].as_f64().unwrap();
+            let times = [millis("selfSamples"), millis("totalSamples")];
+            found.insert((text(&thread["name"]), text(&function["name"])), times);
+        }
+        for group in of_thread("markers")["byType"].as_array().unwrap() {
+            *markers.entry(text(&group["markerName"])).or_insert(0) += group["count"].as_u64().unwrap();
+        }
+    }
+    for (key, times) in &expected {
+        let found = found.get(key).unwrap_or_else(|| panic!("{key:?} in {found:?}"));
+        assert!(times.iter().zip(found).all(|(it, found)| (it - found).abs() < 1e-6), "{key:?}: {times:?}, {found:?}");
+    }
+    for span in trace.spans() {
+        let spans = trace.spans().filter(|other| other.name() == span.name()).count() as u64;
+        assert!(markers.get(span.name()).is_some_and(|count| *count >= spans), "{} in {markers:?}", span.name());
+    }
+}
+
 #[test]
 fn pprof_has_the_time_of_each_function_and_span() {
     let (trace, folder) = (stacks_trace(), tempfile::tempdir().unwrap());
@@ -90,8 +194,7 @@ fn pprof_has_the_time_of_each_function_and_span() {
         Some(String::from_utf8(output.stdout).unwrap())
     };
     let Some(top) = pprof(&["-top", "-unit=ns", "-nodecount=100", "-nodefraction=0"]) else {
-        eprintln!("\n*** no Go: pprof does NOT check the exports ***\n");
-        return;
+        return missing("no Go: pprof does NOT check the exports");
     };
     // Its own time, its share, the sum of shares, the total time, its share, the name.
     let row = |name: &str| {

@@ -133,8 +133,9 @@ impl ModuleSymbols {
                 outer.function = name;
             }
         }
+        // Each address would be a function of its own.
         for frame in frames.iter_mut().filter(|frame| frame.function.is_empty()) {
-            frame.function = format!("{address:#x}");
+            frame.function = format!("[{library}]");
         }
         frames
     }
