@@ -36,8 +36,12 @@ const START: [&str; 8] = [
 /// The folders of the standard library's sources: where it was built, where `rust-src` has them, its dependencies.
 const STANDARD_LIBRARY: [&str; 3] = ["/rustc/", "/rustlib/src/rust/library/", "/rust/deps/"];
 
-/// The folders in which Cargo keeps the sources of crates. The name of the crate follows, after one more folder.
-const CARGO: [&str; 2] = ["/registry/src/", "/git/checkouts/"];
+/// The folder in which Cargo keeps crates of registries. A folder of the registry and one of the crate follow.
+const REGISTRIES: &str = "/registry/src/";
+/// The folder in which Cargo keeps repositories. A folder of the repository and one of the revision follow.
+const REPOSITORIES: &str = "/git/checkouts/";
+/// The folder for which `cargo vendor` is usually asked. One of the crate follows.
+const VENDORED: &str = "/vendor/";
 
 /// Libraries of the system and of CUDA. They may have source files, from separate debug information.
 const SYSTEM_LIBRARIES: [&str; 13] = [
@@ -66,8 +70,8 @@ impl FrameOrigin {
         match frame.file() {
             _ if is_system_library(frame.library()) => Self::Library,
             Some(file) if STANDARD_LIBRARY.iter().any(|folder| file.contains(folder)) => Self::Runtime,
-            Some(file) => match crate_of_file(file) {
-                Some(name) if is_runtime(name) => Self::Runtime,
+            Some(file) => match downloaded(file) {
+                Some((name, _)) if is_runtime(name) => Self::Runtime,
                 Some(_) => Self::Library,
                 // Its own examples and those who develop it have kernspan as a path.
                 None if path == "kernspan" || path.starts_with("kernspan_") => Self::Runtime,
@@ -83,7 +87,8 @@ impl FrameOrigin {
 /// out: `candle-core-0.9.1/src/tensor.rs:9`, `core/src/iter/range.rs:7`.
 pub(super) fn place(frame: &StackFrame) -> Option<String> {
     let (file, line) = (frame.file()?, frame.line());
-    let short = in_cargo(file).or_else(|| Some(file.split_once("/rustc/")?.1.split_once("/library/")?.1));
+    let downloaded = downloaded(file).map(|(_, path)| path);
+    let short = downloaded.or_else(|| Some(file.split_once("/rustc/")?.1.split_once("/library/")?.1));
     let file = short.unwrap_or_else(|| file.strip_prefix("./").unwrap_or(file));
     Some(line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}")))
 }
@@ -102,15 +107,16 @@ fn is_runtime(name: &str) -> bool {
     RUNTIME_CRATES.iter().any(is)
 }
 
-/// Returns the part of a path that begins with the name and the version of a crate.
-fn in_cargo(file: &str) -> Option<&str> {
-    let cargo = CARGO.iter().find_map(|folder| Some(file.split_once(folder)?.1.split_once('/')?.1));
-    cargo.or_else(|| Some(file.split_once("/vendor/")?.1))
-}
-
-/// Returns the name of the crate that a file belongs to, if Cargo has downloaded it.
-fn crate_of_file(file: &str) -> Option<&str> {
-    in_cargo(file)?.split('/').next()
+/// Returns the folder of the crate or the repository that Cargo has downloaded a file with, which begins with its name,
+/// and the part of the path that says where it is: `candle-core-0.9.1/src/tensor.rs`.
+fn downloaded(file: &str) -> Option<(&str, &str)> {
+    if let Some((_, path)) = file.split_once(REPOSITORIES) {
+        let (repository, path) = path.split_once('/')?;
+        return Some((repository, path.split_once('/')?.1));
+    }
+    let in_registry = || Some(file.split_once(REGISTRIES)?.1.split_once('/')?.1);
+    let path = in_registry().or_else(|| Some(file.split_once(VENDORED)?.1))?;
+    Some((path.split('/').next()?, path))
 }
 
 /// Returns the crate of a function: the first part of its path, or of its type's if it is a method of a trait.
@@ -145,6 +151,7 @@ mod tests {
             ("kernspan::host::layer::enter", "src/host/layer.rs:3", "train", Runtime),
             ("gemm_f32::kernel", "REGISTRY/gemm-f32-0.18.2/src/lib.rs:1", "train", Library),
             ("candle_core::matmul", "/home/me/.cargo/git/checkouts/candle-1/ab/candle-core/src/lib.rs:1", "t", Library),
+            ("next", "/home/me/.cargo/git/checkouts/tokio-1/ab/tokio/src/sync/mpsc/mod.rs:1", "train", Runtime),
             ("burn::forward", "/home/me/train/vendor/burn/src/lib.rs:1", "train", Library),
             ("__memmove_avx_unaligned_erms", "", "libc.so.6", Library),
             ("__GI___libc_write", "../sysdeps/unix/sysv/linux/write.c:26", "libc.so.6", Library),
@@ -167,6 +174,7 @@ mod tests {
             ("src/model.rs:42", "src/model.rs:42"),
             ("./src/model.rs:42", "src/model.rs:42"),
             ("REGISTRY/candle-core-0.9.1/src/tensor.rs:9", "candle-core-0.9.1/src/tensor.rs:9"),
+            ("/home/me/.cargo/git/checkouts/candle-1/ab/candle-core/src/lib.rs:1", "candle-core/src/lib.rs:1"),
             ("/rustc/59807616e1fa/library/core/src/iter/range.rs:7", "core/src/iter/range.rs:7"),
         ] {
             let file = file.replace("REGISTRY", REGISTRY);

@@ -4,6 +4,7 @@
 
 #![cfg(all(feature = "sampling", target_os = "linux"))]
 
+mod forks;
 mod library;
 mod refusals;
 mod shares;

@@ -7,6 +7,8 @@
 mod capture;
 mod clocks;
 mod modules;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod recorded;
 mod records;
 mod refusal;
 mod stacks;

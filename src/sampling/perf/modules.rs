@@ -26,7 +26,8 @@ impl Mapping {
         fs::read("/proc/self/maps").map(|text| Self::parse(&String::from_utf8_lossy(&text))).unwrap_or_default()
     }
 
-    fn parse(maps: &str) -> Vec<Self> {
+    /// Returns the executable mappings in the text of a `maps` file.
+    pub(super) fn parse(maps: &str) -> Vec<Self> {
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();
         let mapping = |line: &str| {
             let mut fields = line.splitn(6, ' ');

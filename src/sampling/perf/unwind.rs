@@ -53,7 +53,11 @@ impl StackUnwinder {
     pub(super) fn read_modules(&mut self) {
         self.has_unknown = false;
         self.read = Some(Instant::now());
-        let mappings = Mapping::all();
+        self.set_mappings(Mapping::all());
+    }
+
+    /// Opens the files of mappings that are new, and closes those that are gone.
+    pub(super) fn set_mappings(&mut self, mappings: Vec<Mapping>) {
         let gone = self.modules.extract_if(.., |(mapping, _)| !mappings.contains(mapping));
         gone.for_each(|(mapping, _)| self.unwinder.remove_module(mapping.range.start));
         for mapping in mappings {
@@ -77,7 +81,8 @@ impl StackUnwinder {
     /// whether the root was reached.
     pub(super) fn unwind(&mut self, registers: Registers, stack: &[u8], frames: &mut Vec<u64>) -> bool {
         frames.clear();
-        let (ip, sp, registers) = unwind_registers(registers);
+        let highest = self.modules.last().map_or(0, |(mapping, _)| mapping.range.end);
+        let (ip, sp, registers) = unwind_registers(registers, highest);
         if ip == 0 {
             return false;
         }
@@ -128,15 +133,17 @@ fn unwinding_module(module: &CodeModule) -> Module<Section> {
 
 /// The instruction pointer, the stack pointer, and all registers as the unwinder takes them.
 #[cfg(target_arch = "x86_64")]
-fn unwind_registers([bp, sp, ip]: Registers) -> (u64, u64, UnwindRegsNative) {
+fn unwind_registers([bp, sp, ip]: Registers, _highest: u64) -> (u64, u64, UnwindRegsNative) {
     (ip, sp, UnwindRegsNative::new(ip, sp, bp))
 }
 
-/// The instruction pointer, the stack pointer, and all registers as the unwinder takes them.
+/// The instruction pointer, the stack pointer, and all registers as the unwinder takes them. `highest` is the highest
+/// known address of code.
 #[cfg(target_arch = "aarch64")]
-fn unwind_registers([fp, lr, sp, pc]: Registers) -> (u64, u64, UnwindRegsNative) {
-    // Programs may sign return addresses in the bits that addresses of user space do not use.
-    let mask = framehop::aarch64::PtrAuthMask::new_24_40();
+fn unwind_registers([fp, lr, sp, pc]: Registers, highest: u64) -> (u64, u64, UnwindRegsNative) {
+    // Programs may sign return addresses in the bits that addresses of user space do not use: with most kernels those
+    // from 48 on, with some from 39, 42 or 47. Stacks and the kernel's object are at the top of what is used.
+    let mask = framehop::aarch64::PtrAuthMask::from_max_known_address(highest.max(sp));
     (pc, sp, UnwindRegsNative::new_with_ptr_auth_mask(mask, lr, sp, fp))
 }
 
