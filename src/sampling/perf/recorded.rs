@@ -5,7 +5,7 @@
 
 use super::{
     modules::Mapping,
-    records::{PerfRecord, RawNanos, records},
+    records::{PerfRecord, RawNanos, record_bytes},
     stacks::{RawSample, SampledStacks, StackTable},
     symbols::Symbols,
     sys::{Event, Reports},
@@ -40,6 +40,16 @@ fn ring(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     flate2::read::GzDecoder::new(fs::File::open(file(name)).unwrap()).read_to_end(&mut bytes).unwrap();
     bytes
+}
+
+/// Decodes the records of a ring, up to one that is not whole.
+fn records(mut ring: &[u8]) -> impl Iterator<Item = PerfRecord<'_>> {
+    let next = move || {
+        let (record, rest) = ring.split_at_checked(record_bytes(ring)?)?;
+        ring = rest;
+        Some(PerfRecord::decode(record))
+    };
+    std::iter::from_fn(next).flatten()
 }
 
 /// Returns an unwinder that knows the recorded process.
@@ -118,8 +128,8 @@ fn a_wait_is_its_stack_and_two_switches() {
     let waits = found.windows(3).filter_map(|records| match records {
         [
             PerfRecord::Sample { registers, .. },
-            PerfRecord::Switch { at: left, leaves: true },
-            PerfRecord::Switch { at: back, leaves: false },
+            PerfRecord::Left { at: left, is_preempted: false },
+            PerfRecord::Returned { at: back },
         ] => Some((registers, nanos(*left, *back))),
         _ => None,
     });
@@ -205,7 +215,7 @@ fn record_fixture() {
     assert!(child.wait().unwrap().success());
     for (event, name) in events.iter().zip(["running.gz", "waiting.gz"]) {
         let mut bytes = Vec::new();
-        event.read(&mut bytes);
+        event.read(&mut Vec::new(), |record| bytes.extend_from_slice(record));
         println!("{name}: {} records", records(&bytes).count());
         let to = fs::File::create(file(name)).unwrap();
         let mut packed = flate2::write::GzEncoder::new(to, flate2::Compression::best());
