@@ -74,7 +74,7 @@ fn main() -> Result<(), kernspan::Error> {
     let [without, slow, fast] = samples.map(build);
     let contenders = [without?, slow?, fast?];
 
-    let rounds = support::rounds(150);
+    let rounds = support::rounds(60);
     let mut times = [(); 3].map(|()| Vec::new());
     for round in 0..rounds {
         // Each is first, second and third equally often.
