@@ -124,9 +124,13 @@ impl<'a> DeviceUse<'a> {
         let pieces: Vec<Piece> = of_device.map(piece).collect();
         let mut groups = grouping.groups;
         let shares = shares(counters, &pieces);
-        for (group, share) in shares.iter().flatten() {
-            groups[*group].nanos += share * counters.interval().as_nanos() as f64;
-            groups[*group].samples += 1;
+        for (shares, (time, _)) in shares.iter().zip(counters.samples()) {
+            // Not all are as long as the interval, if that was widened.
+            let nanos = time.end.since(time.start).as_nanos() as f64;
+            for (group, share) in shares {
+                groups[*group].nanos += share * nanos;
+                groups[*group].samples += 1;
+            }
         }
         // The longest have places of their own.
         let mut longest: Vec<_> = (0..groups.len()).collect();

@@ -241,8 +241,10 @@ impl CountersOfRun {
     pub(super) fn add(&mut self, window: &Analysis<'_>) {
         let trace = window.trace();
         for counters in trace.gpu_counters() {
-            let problem = counters.problem().filter(|problem| self.problems.iter().all(|known| known != problem));
-            self.problems.extend(problem.map(str::to_owned));
+            let several = trace.gpu_counters().len() > 1;
+            let of_gpu = |problem: &str| format!("GPU {}: {problem}", counters.device());
+            let problem = counters.problem().map(|problem| if several { of_gpu(problem) } else { problem.to_owned() });
+            self.problems.extend(problem.filter(|problem| !self.problems.contains(problem)));
             let device = trace.device(counters.device());
             self.highest_clock = self.highest_clock.or(device.map(|device| 1e3 * f64::from(device.clock_khz)));
             for (index, metric) in counters.metrics().iter().enumerate() {

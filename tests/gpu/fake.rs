@@ -12,8 +12,16 @@ const PROGRAM: &str = "KERNSPAN_TEST_PROGRAM";
 /// Runs a program with the fake driver and CUPTI, in a process of its own: the test of this name, in which
 /// [`Fake::program`] returns the program.
 pub(crate) fn run(test: &str, program: &str) {
+    run_with(concat!(include_str!("../support/cupti.c"), include_str!("../support/counters.c")), test, program);
+}
+
+/// As [`run`], with a CUPTI that cannot sample counters, as those before 12.6.
+pub(crate) fn run_without_counters(test: &str, program: &str) {
+    run_with(include_str!("../support/cupti.c"), test, program);
+}
+
+fn run_with(source: &str, test: &str, program: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let source = include_str!("../support/cupti.c");
     if !cupti::make_driver(folder.path(), source) {
         return;
     }
@@ -27,6 +35,25 @@ pub(crate) fn run(test: &str, program: &str) {
         (PROGRAM, OsStr::new(program)),
     ];
     child::run(test, &variables);
+}
+
+/// A setting of the library; the numbers are those of `support/cupti.c`.
+#[derive(Clone, Copy)]
+pub(crate) enum Setting {
+    /// The number of GPUs.
+    Devices = 0,
+    /// The GPUs without a context, as a bit mask.
+    IdleDevices = 1,
+    /// The part that `cuptiProfilerDeviceSupported` does not support, from 1.
+    Unsupported = 2,
+    /// The interval in nanoseconds below which the hardware's buffer overflows.
+    OverflowBelow = 3,
+    /// The number of images that are full.
+    FullImages = 4,
+    /// The bytes that CUPTI wants for an image.
+    DataSize = 5,
+    /// Whether setting counters up is blocked.
+    Blocked = 6,
 }
 
 /// The functions of the library that act as a program and its GPU.
@@ -43,6 +70,16 @@ pub(crate) struct Fake {
     allocate: unsafe extern "C" fn(u64) -> u64,
     free: unsafe extern "C" fn(u64),
     used: unsafe extern "C" fn() -> u64,
+    set: unsafe extern "C" fn(u32, u64),
+    counters: Option<FakeCounters>,
+}
+
+/// The functions for counters, if the library can sample them.
+#[derive(Clone, Copy)]
+struct FakeCounters {
+    fail: unsafe extern "C" fn(*const c_char, c_int, c_int, c_int, c_int),
+    work: unsafe extern "C" fn(),
+    calls: unsafe extern "C" fn(*const c_char) -> c_int,
 }
 
 #[allow(unsafe_code, reason = "the library is in C")]
@@ -62,12 +99,9 @@ impl Fake {
         // SAFETY: the library is made by this test.
         let library = unsafe { dlopen(path.as_ptr(), 2) };
         assert!(!library.is_null());
-        let function = |name: &CStr| {
-            // SAFETY: as above.
-            let function = unsafe { dlsym(library, name.as_ptr()) };
-            assert!(!function.is_null());
-            function
-        };
+        // SAFETY: as above.
+        let optional = |name: &CStr| Some(unsafe { dlsym(library, name.as_ptr()) }).filter(|found| !found.is_null());
+        let function = |name: &CStr| optional(name).unwrap();
         type Void = *mut c_void;
         // SAFETY: these are their types.
         unsafe {
@@ -83,6 +117,16 @@ impl Fake {
                 allocate: std::mem::transmute::<Void, unsafe extern "C" fn(u64) -> u64>(function(c"fake_allocate")),
                 free: std::mem::transmute::<Void, unsafe extern "C" fn(u64)>(function(c"fake_free")),
                 used: std::mem::transmute::<Void, unsafe extern "C" fn() -> u64>(function(c"fake_used")),
+                set: std::mem::transmute::<Void, unsafe extern "C" fn(u32, u64)>(function(c"fake_set")),
+                counters: optional(c"fake_fail").map(|fail| FakeCounters {
+                    fail: std::mem::transmute::<Void, unsafe extern "C" fn(*const c_char, c_int, c_int, c_int, c_int)>(
+                        fail,
+                    ),
+                    work: std::mem::transmute::<Void, unsafe extern "C" fn()>(function(c"fake_work")),
+                    calls: std::mem::transmute::<Void, unsafe extern "C" fn(*const c_char) -> c_int>(function(
+                        c"fake_calls",
+                    )),
+                }),
             }
         }
     }
@@ -150,5 +194,28 @@ impl Fake {
     pub(crate) fn used(self) -> u64 {
         // SAFETY: it takes nothing.
         unsafe { (self.used)() }
+    }
+
+    pub(crate) fn set(self, setting: Setting, value: u64) {
+        // SAFETY: it takes numbers.
+        unsafe { (self.set)(setting as u32, value) }
+    }
+
+    /// Makes a function for counters fail with this code, after so many calls that succeed, on one GPU or all.
+    pub(crate) fn fail(self, function: &CStr, code: i32, device: Option<i32>, after: i32, times: i32) {
+        // SAFETY: it copies the name.
+        unsafe { (self.counters.unwrap().fail)(function.as_ptr(), code, device.unwrap_or(-1), after, times) }
+    }
+
+    /// Makes all functions for counters work.
+    pub(crate) fn work(self) {
+        // SAFETY: it takes nothing.
+        unsafe { (self.counters.unwrap().work)() }
+    }
+
+    /// Returns how often a function for counters was called.
+    pub(crate) fn calls(self, function: &CStr) -> i32 {
+        // SAFETY: it reads the name.
+        unsafe { (self.counters.unwrap().calls)(function.as_ptr()) }
     }
 }

@@ -6,6 +6,8 @@
 mod support;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
+mod counters;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
 mod fake;
 mod no_gpu;
 #[cfg(all(feature = "cuda", target_os = "linux"))]

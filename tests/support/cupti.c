@@ -23,8 +23,14 @@
 #include <time.h>
 #include <unistd.h>
 
+// Settings of a test, by the numbers in tests/gpu/fake.rs. Most are for `counters.c`.
+enum { DEVICE_COUNT, IDLE_DEVICES, UNSUPPORTED, OVERFLOW_BELOW, FULL_IMAGES, DATA_SIZE, BLOCKED, SETTINGS };
+static _Atomic uint64_t settings[SETTINGS] = {[DEVICE_COUNT] = 1};
+void fake_set(uint32_t setting, uint64_t value) { atomic_store(&settings[setting], value); }
+static uint64_t setting(uint32_t setting) { return atomic_load(&settings[setting]); }
+
 int cuInit(unsigned flags) { return 0; }
-int cuDeviceGetCount(int *count) { *count = 1; return 0; }
+int cuDeviceGetCount(int *count) { *count = setting(DEVICE_COUNT); return 0; }
 int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
 int cuDeviceGetName(char *name, int length, int device) { strncpy(name, "No GPU", length); return 0; }
@@ -55,6 +61,8 @@ static _Atomic uint8_t watched[FUNCTIONS];
 static _Atomic(Requested) requested;
 static _Atomic(Completed) completed;
 static _Atomic uint32_t recording, correlation = 1, subscription, finalized, flushed;
+// Whether CUPTI is detached since `cuptiFinalize`, and whether its profiler is initialised.
+static _Atomic int is_finalized, is_profiling;
 
 // Whether a call is changing CUPTI's state: one may do so at a time.
 static _Atomic int changing;
@@ -118,6 +126,7 @@ int cuptiActivityRegisterCallbacks(Requested give, Completed take) {
 }
 int cuptiActivityEnable(uint32_t kind) {
     begin(__func__);
+    atomic_store(&is_finalized, 0);
     atomic_fetch_or(&recording, 1u << (kind & 31));
     return end(0);
 }
@@ -173,7 +182,12 @@ int cuptiFinalize(void) {
         fprintf(stderr, "cuptiFinalize while subscribed or recording\n");
         abort();
     }
+    if (atomic_load(&is_profiling)) {
+        fprintf(stderr, "cuptiFinalize before cuptiProfilerDeInitialize\n");
+        abort();
+    }
     give_back(1);
+    atomic_store(&is_finalized, 1);
     atomic_store(&correlation, 1);
     atomic_fetch_add(&finalized, 1);
     return end(0);
@@ -301,7 +315,10 @@ static _Atomic uint64_t used, high, sizes[MOST];
 static _Atomic uint32_t allocations;
 
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = SIZE; return 0; }
-int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { *flags = 0, *active = 1; return 0; }
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+    *flags = 0, *active = !(setting(IDLE_DEVICES) >> device & 1);
+    return 0;
+}
 int cuDeviceGetDefaultMemPool(void **pool, int device) { *pool = sizes; return 0; }
 int cuMemPoolGetAttribute(void *pool, int attribute, void *value) {
     *(uint64_t *)value = attribute == 5 ? SIZE : attribute == 7 ? atomic_load(&used) : atomic_load(&high);

@@ -7,16 +7,19 @@
 mod device;
 
 use self::device::SampledDevice;
-use super::library::Library;
+use super::{library::Library, switch::Switch};
 use crate::{
     budget::Budget,
+    failure::panic_message,
     gpu::Counters,
     thread,
     trace::{DeviceId, GpuCounters, Timestamp},
 };
+use cupti_sys::kind;
 use std::{
     io,
     ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
@@ -43,12 +46,19 @@ enum Command {
 }
 
 impl CounterThread {
-    /// How long the end of the run waits for the counters to be released. It takes up to 90 ms on an H200.
-    const RELEASING: Duration = Duration::from_secs(2);
+    /// How long the detaching thread waits for counters to be released, while the program ends. It takes up to 90 ms on
+    /// an H200, once the thread has done what it is doing.
+    const RELEASING: Duration = Duration::from_secs(30);
     /// How long a window waits for its last samples.
     const TAKING: Duration = Duration::from_secs(2);
 
+    /// Starts the thread. No other thread may call CUPTI meanwhile.
     pub(super) fn start(library: &'static Library, settings: Counters, budget: Arc<Budget>) -> io::Result<Self> {
+        if Switch::has_detached() {
+            // CUPTI's profiler needs CUPTI to be attached again, which the first activity does. An error shows later.
+            let _ = library.cupti.activity_enable(kind::OVERHEAD);
+            let _ = library.cupti.activity_disable(kind::OVERHEAD);
+        }
         let (commands, inbox) = mpsc::channel();
         thread::spawn("kernspan-counters", move || Sampling::new(library, settings, budget).run(&inbox))?;
         Ok(Self(commands))
@@ -70,9 +80,12 @@ impl CounterThread {
     pub(super) fn take(&self, window: Range<Timestamp>) -> Vec<GpuCounters> {
         let (reply, answer) = mpsc::channel();
         let _ = self.0.send(Command::Take(window, reply));
-        answer.recv_timeout(Self::TAKING).unwrap_or_else(|_| {
-            let problem = "the counters were not set up when the window closed".to_owned();
-            vec![GpuCounters { problem: Some(problem), ..GpuCounters::default() }]
+        answer.recv_timeout(Self::TAKING).unwrap_or_else(|error| {
+            let problem = match error {
+                RecvTimeoutError::Timeout => "the counters were not set up when the window closed",
+                RecvTimeoutError::Disconnected => Sampling::PANICKED,
+            };
+            no_counters(problem)
         })
     }
 
@@ -80,9 +93,14 @@ impl CounterThread {
     pub(super) fn release(&self) -> bool {
         let (reply, answer) = mpsc::channel();
         let _ = self.0.send(Command::Release(reply));
-        // If the thread has panicked, CUPTI's profiler was not ended, and CUPTI must not be detached.
+        // If CUPTI's profiler was not ended, CUPTI must not be detached.
         answer.recv_timeout(Self::RELEASING).is_ok()
     }
+}
+
+/// Returns that no GPU has samples, and why.
+fn no_counters(problem: &str) -> Vec<GpuCounters> {
+    vec![GpuCounters { problem: Some(problem.to_owned()), ..GpuCounters::default() }]
 }
 
 /// The state of the thread.
@@ -91,75 +109,98 @@ struct Sampling {
     settings: Counters,
     budget: Arc<Budget>,
     devices: Vec<SampledDevice>,
-    running: bool,
+    /// When to decode samples again, while a window is open.
+    decode_at: Option<Instant>,
 }
 
 impl Sampling {
-    /// How often samples are decoded while a window is open, in intervals, and the least and the most of that.
-    const EVERY: (u32, Duration, Duration) = (100, Duration::from_millis(10), Duration::from_millis(100));
+    const PANICKED: &str = "the thread that samples counters panicked";
 
-    /// How long a sample may take from its end until it can be decoded.
-    const LATE: Duration = Duration::from_millis(20);
+    /// How long a sample may take from its end until it can be decoded, and the longest wait for one. The window waits
+    /// for [`CounterThread::TAKING`].
+    const LATE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+    /// The time between two attempts to decode a sample that a window waits for, each of which copies CUPTI's image.
+    const RETRY: Duration = Duration::from_millis(5);
 
     fn new(library: &'static Library, settings: Counters, budget: Arc<Budget>) -> Self {
-        Self { library, settings, budget, devices: Vec::new(), running: false }
+        Self { library, settings, budget, devices: Vec::new(), decode_at: None }
     }
 
     fn run(mut self, inbox: &Receiver<Command>) {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(inbox))) else { return };
+        // A bug of ours must cost nothing but the counters, and CUPTI must be fit to be detached.
+        let problem = format!("{}: {}", Self::PANICKED, panic_message(&*panic));
+        self.devices.iter_mut().for_each(|device| device.release(&self.budget));
+        for command in inbox {
+            match command {
+                Command::Take(_, reply) => _ = reply.send(no_counters(&problem)),
+                Command::Release(reply) => return self.release(&reply),
+                _ => {}
+            }
+        }
+    }
+
+    fn serve(&mut self, inbox: &Receiver<Command>) {
         if self.library.devices.len() == 1 {
             self.prepare();
         }
         loop {
-            let command = match self.running {
-                true => inbox.recv_timeout(self.every()),
-                false => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            let command = match self.decode_at {
+                Some(at) => inbox.recv_timeout(at.saturating_duration_since(Instant::now())),
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match command {
                 Ok(Command::Prepare) => self.prepare(),
                 Ok(Command::Start) => {
                     self.prepare();
                     self.devices.iter_mut().for_each(SampledDevice::start);
-                    self.running = true;
+                    self.decode_at = self.decode_at.or(Some(Instant::now() + self.every()));
                 }
                 Ok(Command::Stop) => {
                     self.devices.iter_mut().for_each(|device| device.stop(&self.budget));
-                    self.running = false;
+                    self.decode_at = None;
                 }
-                Ok(Command::Take(window, reply)) => {
-                    let _ = reply.send(self.take(&window));
+                Ok(Command::Take(window, reply)) => _ = reply.send(self.take(&window)),
+                Ok(Command::Release(reply)) => return self.release(&reply),
+                Err(RecvTimeoutError::Timeout) => {
+                    // Counted from the beginning of decoding, which takes a while with several GPUs.
+                    self.decode_at = Some(Instant::now() + self.every());
+                    self.decode();
                 }
-                Ok(Command::Release(reply)) => {
-                    self.devices.iter_mut().for_each(SampledDevice::release);
-                    // If CUPTI is detached without that, it never records again (seen with 13.0.1 on an H200): all
-                    // records of the next profiler were unreadable. An error changes nothing.
-                    let _ = self.library.cupti.profiler_deinitialize();
-                    let _ = reply.send(());
-                    return;
-                }
-                Err(RecvTimeoutError::Timeout) => self.decode(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    /// Returns how often samples are decoded.
+    fn release(&mut self, reply: &Sender<()>) {
+        self.devices.iter_mut().for_each(|device| device.release(&self.budget));
+        // If CUPTI is detached without that, it never records again (seen with 13.0.1 on an H200): all records of the
+        // next profiler were unreadable. An error changes nothing.
+        let _ = self.library.cupti.profiler_deinitialize();
+        let _ = reply.send(());
+    }
+
+    /// Returns how often samples are decoded: as often as the GPU with the shortest interval needs.
     fn every(&self) -> Duration {
-        let (intervals, least, most) = Self::EVERY;
-        let longest = self.devices.iter().map(|device| device.interval).max().unwrap_or(self.settings.interval);
-        (intervals * longest).clamp(least, most)
+        self.devices.iter().map(SampledDevice::decoded_every).min().unwrap_or(Counters::MAX_INTERVAL)
     }
 
     /// Sets up the counters of the GPUs that the program uses, where that has not been done.
     fn prepare(&mut self) {
         let library = self.library;
         let only = library.devices.len() == 1;
-        let has_context = |id: DeviceId| {
+        // A GPU that cannot tell may have one.
+        let may_have_context = |id: DeviceId| {
             let device = library.driver.device(id.as_u32());
-            matches!(device.and_then(|device| library.driver.memory_pool(device)), Ok(Some(_)))
+            !matches!(device.and_then(|device| library.driver.memory_pool(device)), Ok(None))
         };
         for device in library.devices.iter() {
-            if self.devices.iter().all(|known| known.id != device.id) && (only || has_context(device.id)) {
-                self.devices.push(SampledDevice::new(library, device.id, &self.settings));
+            match self.devices.iter_mut().find(|known| known.id == device.id) {
+                Some(known) => known.prepare(),
+                None if only || may_have_context(device.id) => {
+                    self.devices.push(SampledDevice::new(library, device.id, &self.settings));
+                }
+                None => {}
             }
         }
     }
@@ -170,11 +211,16 @@ impl Sampling {
 
     /// Returns the samples of a window that has closed, which later windows do not need.
     fn take(&mut self, window: &Range<Timestamp>) -> Vec<GpuCounters> {
+        if self.devices.is_empty() {
+            return no_counters("no GPU had a primary context when the window opened, so no counters were sampled");
+        }
         self.decode();
         // If the next window is open already, samples go on, and the last one of this window may be under way.
-        let until = Instant::now() + 4 * self.settings.interval + Self::LATE;
-        while self.running && self.devices.iter().any(|device| !device.reaches(window.end)) && Instant::now() < until {
-            std::thread::sleep(self.settings.interval.min(Self::LATE));
+        let (late, longest) = Self::LATE;
+        let interval = self.devices.iter().map(|device| device.interval).max().unwrap_or_default();
+        let until = Instant::now() + (2 * interval + late).min(longest);
+        while self.devices.iter().any(|device| !device.reaches(window.end)) && Instant::now() < until {
+            std::thread::sleep(Self::RETRY);
             self.decode();
         }
         self.devices.iter_mut().map(|device| device.take(window, &self.budget)).collect()

@@ -82,6 +82,11 @@ impl Switch {
         Self { cupti, callbacks, activities, state: State::Detached }
     }
 
+    /// Whether this process has ever unsubscribed, after which CUPTI is usually detached.
+    pub(super) fn has_detached() -> bool {
+        UNSUBSCRIBED.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     pub(super) fn is_on(&self) -> bool {
         matches!(self.state, State::On(_))
     }
@@ -94,8 +99,8 @@ impl Switch {
         &self.callbacks.gate
     }
 
-    /// Attaches CUPTI, unless it is attached. `alone` says that no other thread launches. If this fails, CUPTI is
-    /// detached.
+    /// Attaches CUPTI, unless it is attached. `alone` says that no other thread launches. If this fails, there are no
+    /// callbacks. CUPTI is not detached then, since counters may be in use.
     pub(super) fn attach(&mut self, alone: bool) -> Result<(), Error> {
         if !self.is_detached() {
             return Ok(());
@@ -109,7 +114,7 @@ impl Switch {
         // SAFETY: the state is never freed, and the callback does not unwind.
         let subscriber = unsafe { self.cupti.subscribe(calls::on_api_call, callbacks) }?;
         self.state = State::Off(subscriber);
-        self.enable_callbacks(subscriber).inspect_err(|_| _ = self.detach())?;
+        self.enable_callbacks(subscriber).inspect_err(|_| _ = self.unsubscribe())?;
         if !alone {
             self.settle(threads);
         }
