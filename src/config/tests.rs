@@ -230,13 +230,9 @@ fn ranges_for_nvtx_need_the_feature_when_the_profiler_is_built() {
     assert_eq!(row.to_string(), "nvtx = true (KERNSPAN_NVTX)");
     set("on").check().unwrap();
     drop(set("off").builder().unwrap());
-    match set("on").builder() {
-        Ok(_) => assert!(cfg!(all(feature = "nvtx", unix))),
-        Err(error) => {
-            assert!(!cfg!(all(feature = "nvtx", unix)));
-            assert_eq!(error.to_string(), "KERNSPAN_NVTX: `nvtx` needs the feature `nvtx` of kernspan, on Unix");
-        }
-    }
+    let built = set("on").builder().map(drop).map_err(|error| error.to_string());
+    let needs = "KERNSPAN_NVTX: `nvtx` needs the feature `nvtx` of kernspan, on Unix";
+    assert_eq!(built, if cfg!(all(feature = "nvtx", unix)) { Ok(()) } else { Err(needs.to_owned()) });
 }
 
 const NUMBERS: [&str; 5] = ["skip_first", "wait", "warmup", "active", "repeat"];

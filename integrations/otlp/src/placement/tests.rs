@@ -7,6 +7,7 @@ use crate::{
 };
 use kernspan::{
     Trace,
+    analysis::Analysis,
     trace::{
         Timestamp, TraceContext,
         sample::{at, copies_trace, cut_both_ends, gpu_trace, set_context, set_previous},
@@ -48,7 +49,7 @@ fn sent(trace: &Trace, gpu: GpuSpans, most_work: usize) -> Vec<Span> {
     let mut requests = Vec::new();
     let mut done = |request| requests.push(request);
     let mut writer = SpanWriter::new(&[], RequestLimits::of(Protocol::HttpProtobuf), &mut done);
-    spans::write(trace, &options, 0, &mut writer);
+    spans::write(&Analysis::of(trace), &options, 0, &mut writer);
     writer.flush();
     let requests = requests.into_iter().map(|request| ExportTraceServiceRequest::decode(&*request.body).unwrap());
     let resources = requests.flat_map(|request| request.resource_spans);
