@@ -14,6 +14,8 @@ pub(super) struct Mixture {
     things: usize,
     /// The sum over samples of the products of the shares of two things, row by row.
     products: Vec<f64>,
+    /// The largest share of each thing in a sample.
+    largest_shares: Vec<f64>,
 }
 
 /// The estimated values of things, and how they vary together.
@@ -26,8 +28,11 @@ pub(super) struct Estimate {
 }
 
 impl Mixture {
-    /// The deviation of the prior, in percent of the largest value.
+    /// The deviation of the prior of a thing that fills samples, in percent of the largest sample. One that never takes
+    /// more than a tenth of a sample may have ten times the value, so the deviation is that much wider.
     const PRIOR: f64 = 30.0;
+    /// The least share for which that holds, so that numbers stay in bounds.
+    const LEAST_SHARE: f64 = 1e-3;
     /// The least deviation of a sample, in percent of the largest value: kernels vary by that much from run to run.
     const LEAST_NOISE: f64 = 0.5;
     /// The deviation of a sample that the first of two estimates assumes.
@@ -35,14 +40,16 @@ impl Mixture {
 
     pub(super) fn new(rows: Vec<Vec<(usize, f64)>>, things: usize) -> Self {
         let mut products = vec![0.0; things * things];
+        let mut largest_shares = vec![Self::LEAST_SHARE; things];
         for row in &rows {
             for &(a, share_a) in row {
+                largest_shares[a] = largest_shares[a].max(share_a);
                 for &(b, share_b) in row {
                     products[a * things + b] += share_a * share_b;
                 }
             }
         }
-        Self { rows, things, products }
+        Self { rows, things, products, largest_shares }
     }
 
     /// Estimates the values of things from those of the samples. Values are not negative.
@@ -84,13 +91,14 @@ impl Mixture {
 
     fn solve(&self, samples: &[f64], prior: &[f64], variance: f64) -> Estimate {
         let things = self.things;
-        let weight = variance / Self::PRIOR.powi(2);
-        let mut right: Vec<_> = prior.iter().map(|mean| weight * mean).collect();
+        let weight = |share: &f64| variance * (share / Self::PRIOR).powi(2);
+        let weights: Vec<_> = self.largest_shares.iter().map(weight).collect();
+        let mut right: Vec<_> = weights.iter().zip(prior).map(|(weight, mean)| weight * mean).collect();
         for (row, value) in self.rows.iter().zip(samples) {
             row.iter().for_each(|&(thing, share)| right[thing] += share * value);
         }
         let mut matrix = self.products.clone();
-        (0..things).for_each(|thing| matrix[thing * things + thing] += weight);
+        (0..things).for_each(|thing| matrix[thing * things + thing] += weights[thing]);
         let factor = cholesky(matrix.clone(), things);
         let mut values = solve_factored(&factor, things, &right);
         // Where a value would be negative, it is 0, and the others are estimated with that.

@@ -104,7 +104,7 @@ fn a_trace_without_counters_has_no_uses() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     /// Kernels of any lengths and values: whatever is claimed with an error of up to 3 points is within four of these.
     #[test]
