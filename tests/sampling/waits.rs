@@ -1,7 +1,10 @@
 //! Waits of threads, and what sampling costs while nothing is recorded.
 
 use super::{alone, compute, cpu_time, frame, is_sampled, record, support::eventually};
-use kernspan::{Activity, Collected, Profiler, Samples, Schedule, trace::Span};
+use kernspan::{
+    Activity, Collected, Profiler, Samples, Schedule,
+    trace::{Span, StackSample},
+};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::{fs, thread, time::Duration};
 use tracing::{info_span, subscriber::with_default};
@@ -75,7 +78,7 @@ fn a_thread_that_could_run_is_not_waiting_for_anything() {
         let of_thread = trace.stack_samples().filter(|sample| sample.track().thread_name() == name);
         let ready: Duration = of_thread
             .filter(|sample| sample.is_waiting() && frame(*sample, PREEMPTED).is_some())
-            .map(|sample| sample.duration())
+            .map(StackSample::duration)
             .sum();
         // Whichever begins first has no one to wait for until the other does, and the other none after it.
         assert!(ready > Duration::from_millis(100), "{name}: {ready:?}");

@@ -60,8 +60,11 @@ fn unwinder() -> StackUnwinder {
     unwinder
 }
 
-/// The stacks of all samples in a ring, with their names, as functions and lines from the innermost frame outwards.
-fn stacks(ring: &[u8]) -> Vec<(bool, Vec<(String, Option<u32>)>)> {
+/// Whether a stack is truncated, and its functions and lines from the innermost frame outwards.
+type Stack = (bool, Vec<(String, Option<u32>)>);
+
+/// Returns the stacks of all samples in a ring.
+fn stacks(ring: &[u8]) -> Vec<Stack> {
     let (mut unwinder, mut table, budget) = (unwinder(), StackTable::default(), Budget::new(1 << 30));
     let mut frames = Vec::new();
     for record in records(ring) {

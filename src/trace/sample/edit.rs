@@ -3,13 +3,34 @@
 use super::{at, gpu_trace};
 use crate::trace::{
     CallsiteId, Counter, DeviceId, EventData, FieldData, FieldRange, Gpu, GpuCounters, GpuMetric, GpuProblem, Level,
-    Losses, MetricMeaning, SpanId, Step, Timestamp, Trace, TraceContext, Track, TrackId, Value, Work,
+    Losses, MetricMeaning, SpanId, Step, Timestamp, Trace, TraceContext, Track, TrackId, Value, Work, convention,
 };
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 /// Sets the OpenTelemetry context of a span; `None` if it has none.
 pub fn set_context(trace: &mut Trace, span: usize, context: Option<TraceContext>) {
     trace.contexts.insert(SpanId::new(span), context);
+}
+
+/// Sets the fields of the span with this index.
+pub fn set_fields(trace: &mut Trace, span: usize, fields: &[(&'static str, impl Clone + Into<Value>)]) {
+    let span = &mut trace.spans[span];
+    let names = &mut trace.callsites[span.callsite.index()].fields;
+    span.fields = FieldRange { start: trace.fields.len() as u32, len: fields.len() as u32 };
+    for (name, value) in fields {
+        let index = names.iter().position(|other| other == name).unwrap_or(names.len());
+        if index == names.len() {
+            names.push(Cow::Borrowed(*name));
+        }
+        trace.fields.push(FieldData { index: index as u32, value: value.clone().into() });
+    }
+}
+
+/// Sets the fields of the span with this index to a number of floating-point operations and the element type of its
+/// input.
+pub fn set_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str) {
+    let dtype = Value::Str(Arc::from(dtype));
+    set_fields(trace, span, &[(convention::FLOPS, Value::U64(flops)), ("op.dtype.input", dtype)]);
 }
 
 /// Nests a span in another one.

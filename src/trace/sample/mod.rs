@@ -13,8 +13,8 @@ pub use self::{
     awkward::awkward_trace,
     edit::{
         add_counter, add_event, add_gpu_counters, copies_trace, cut_both_ends, losses_mut, remove_gpu, remove_steps,
-        rename, repeat_work, retain_work, set_boundary, set_caller, set_context, set_parent, set_previous, set_start,
-        set_steps, set_track, set_work_end,
+        rename, repeat_work, retain_work, set_boundary, set_caller, set_context, set_fields, set_flops, set_parent,
+        set_previous, set_start, set_steps, set_track, set_work_end,
     },
     gpu::GpuTrace,
     host::HostTrace,
@@ -24,10 +24,9 @@ pub use self::{
 
 use super::{
     AllocationData, Api, ApiCallData, ApiCallId, Attribution, BatchIds, Batches, CallsiteData, CallsiteId, Cut, Detail,
-    Device, DeviceId, Direction, FieldData, FieldRange, Gpu, GpuLibrary, GraphNode, Kernel, Level, LoadsData,
-    MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Metadata, Operation, OperationCallData, OperationId, Overhead,
-    SpanData, SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace, Track, TrackId, Value, WaitData,
-    WaitKind, WorkData, convention,
+    Device, DeviceId, Direction, FieldRange, Gpu, GpuLibrary, GraphNode, Kernel, Level, LoadsData, MemoryChange,
+    MemoryCopy, MemoryFill, MemoryKind, Metadata, Operation, OperationCallData, OperationId, Overhead, SpanData,
+    SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace, Track, TrackId, WaitData, WaitKind, WorkData,
 };
 use std::{borrow::Cow, sync::Arc};
 
@@ -253,27 +252,6 @@ pub fn add_operations(
         calls.for_each(|call| call.batch = ids.id(batch));
     }
     trace.batches = Batches::new(&ids, &trace.operation_calls, trace.spans.len());
-}
-
-/// Sets the fields of the span with this index.
-pub fn set_fields(trace: &mut Trace, span: usize, fields: &[(&'static str, impl Clone + Into<Value>)]) {
-    let span = &mut trace.spans[span];
-    let names = &mut trace.callsites[span.callsite.index()].fields;
-    span.fields = FieldRange { start: trace.fields.len() as u32, len: fields.len() as u32 };
-    for (name, value) in fields {
-        let index = names.iter().position(|other| other == name).unwrap_or(names.len());
-        if index == names.len() {
-            names.push(Cow::Borrowed(*name));
-        }
-        trace.fields.push(FieldData { index: index as u32, value: value.clone().into() });
-    }
-}
-
-/// Sets the fields of the span with this index to a number of floating-point operations and the element type of its
-/// input.
-pub fn set_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str) {
-    let dtype = Value::Str(Arc::from(dtype));
-    set_fields(trace, span, &[(convention::FLOPS, Value::U64(flops)), ("op.dtype.input", dtype)]);
 }
 
 /// Returns a trace of spans on one thread: the name of each, the index of its parent, and its start and end in
