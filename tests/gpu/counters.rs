@@ -94,9 +94,11 @@ impl Run {
         trace
     }
 
+    /// Finishes the run. Nothing is lost but samples of counters.
     fn finish(self) -> Report {
         let report = self.profiler.finish().unwrap();
-        assert!(report.losses().is_empty(), "{}", report.losses());
+        let mut lost = report.losses().causes().filter(|&(_, count)| count > 0);
+        assert!(lost.all(|(cause, _)| cause == "gpu_counter_samples"), "{}", report.losses());
         report
     }
 }

@@ -5,10 +5,10 @@
 
 use super::{
     modules::Mapping,
-    records::{PerfRecord, RawNanos, record_bytes},
+    records::{PerfRecord, RawNanos},
     stacks::{RawSample, SampledStacks, StackTable},
     symbols::Symbols,
-    sys::{Event, Reports},
+    sys::{Event, Reports, record_bytes},
     unwind::StackUnwinder,
 };
 use crate::{

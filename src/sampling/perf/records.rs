@@ -1,6 +1,6 @@
 //! The records that the kernel writes to an event's ring, decoded from bytes.
 
-use super::sys::REGISTER_COUNT;
+use super::sys::{REGISTER_COUNT, record_bytes};
 
 /// A moment of `CLOCK_MONOTONIC_RAW`, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,12 +29,6 @@ const SWITCH: u32 = 14;
 const LEAVES: u16 = 1 << 13;
 /// `PERF_RECORD_MISC_SWITCH_OUT_PREEMPT`, as of Linux 4.17.
 const PREEMPTED: u16 = 1 << 14;
-
-/// Returns the size of the record that begins here; none if there is no whole header, or one that cannot be.
-pub(super) fn record_bytes(bytes: &[u8]) -> Option<usize> {
-    let size = u16::from_ne_bytes(bytes.get(6..8)?.try_into().ok()?);
-    Some(usize::from(size)).filter(|size| *size >= 8)
-}
 
 impl<'a> PerfRecord<'a> {
     /// Decodes a record; none if it is incomplete, or of another kind.

@@ -2,7 +2,6 @@
 
 #![allow(unsafe_code, reason = "the kernel offers no other way, and rustix does not wrap it")]
 
-use super::records::record_bytes;
 use memmap2::Mmap;
 use std::{
     fs::File,
@@ -232,6 +231,12 @@ impl Drop for Event {
         // SAFETY: it was mapped with this length, and nothing refers to it any longer.
         unsafe { libc::munmap(self.ring.as_ptr().cast(), self.page + self.data_bytes) };
     }
+}
+
+/// Returns the size of the record that begins here; none if there is no whole header, or one that cannot be.
+pub(super) fn record_bytes(bytes: &[u8]) -> Option<usize> {
+    let size = u16::from_ne_bytes(bytes.get(6..8)?.try_into().ok()?);
+    Some(usize::from(size)).filter(|size| *size >= 8)
 }
 
 /// Maps a file into memory.
