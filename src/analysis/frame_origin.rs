@@ -1,6 +1,7 @@
 //! Where a sampled frame comes from: the program itself, a library, or the runtime around both.
 
 use crate::trace::StackFrame;
+use rustc_hash::FxHashSet;
 
 /// The origin of a frame, by which tables fold it.
 ///
@@ -10,8 +11,11 @@ use crate::trace::StackFrame;
 pub(super) enum FrameOrigin {
     /// Source of the program: not from a registry, a checkout of Git or a vendored folder.
     Own,
-    /// A crate of others, or a library without source, such as the C library or CUDA's.
+    /// A crate of others, or a library without source, such as CUDA's.
     Library,
+    /// The C library and what comes with it: part of the runtime if that called it, to wait or to allocate, or if
+    /// nothing did, as it starts threads. Otherwise, a library.
+    System,
     /// Code that only runs other code or is too low to be of interest: the standard library, tokio, rayon, crossbeam,
     /// tracing, kernspan, and what starts a program or a thread. Its time belongs to its caller.
     Runtime,
@@ -43,8 +47,8 @@ const REPOSITORIES: &str = "/git/checkouts/";
 /// The folder for which `cargo vendor` is usually asked. One of the crate follows.
 const VENDORED: &str = "/vendor/";
 
-/// Libraries of the system and of CUDA. They may have source files, from separate debug information.
-const SYSTEM_LIBRARIES: [&str; 13] = [
+/// The C library and what comes with it. They may have source files, from separate debug information.
+const SYSTEM_LIBRARIES: [&str; 10] = [
     "libc.so",
     "libc-",
     "libm.so",
@@ -53,28 +57,41 @@ const SYSTEM_LIBRARIES: [&str; 13] = [
     "libgcc_s",
     "libstdc++",
     "ld-linux",
-    "libcu",
-    "libnv",
-    "libnccl",
     "[vdso]",
     "linux-vdso",
 ];
 
+/// NVIDIA's libraries, which may have source files, too.
+const NVIDIA_LIBRARIES: [&str; 3] = ["libcu", "libnv", "libnccl"];
+
 impl FrameOrigin {
+    /// Returns the origins of a trace's frames.
+    pub(super) fn of_all(frames: &[StackFrame]) -> Vec<Self> {
+        // kernspan is a path dependency of its own examples. Line tables name inlined functions without their crate,
+        // but others of the same package have it.
+        let is_named = |frame: &&StackFrame| is_kernspan(frame.function().split("::").next().unwrap_or(""));
+        let kernspan: FxHashSet<_> = frames.iter().filter(is_named).filter_map(package).collect();
+        let origin = |frame| match Self::of(frame) {
+            Self::Own if package(frame).is_some_and(|package| kernspan.contains(package)) => Self::Runtime,
+            origin => origin,
+        };
+        frames.iter().map(origin).collect()
+    }
+
     /// Returns the origin of a frame.
-    pub(super) fn of(frame: &StackFrame) -> Self {
+    fn of(frame: &StackFrame) -> Self {
         let path = crate_of_function(frame.function());
         if START.contains(&frame.function()) && frame.file().is_none_or(is_system_source) {
             return Self::Runtime;
         }
         match frame.file() {
-            _ if is_system_library(frame.library()) => Self::Library,
+            _ if begins_with(frame.library(), &SYSTEM_LIBRARIES) => Self::System,
+            _ if begins_with(frame.library(), &NVIDIA_LIBRARIES) => Self::Library,
             Some(file) if STANDARD_LIBRARY.iter().any(|folder| file.contains(folder)) => Self::Runtime,
             Some(file) => match downloaded(file) {
                 Some((name, _)) if is_runtime(name) => Self::Runtime,
                 Some(_) => Self::Library,
-                // Its own examples and those who develop it have kernspan as a path.
-                None if path == "kernspan" || path.starts_with("kernspan_") => Self::Runtime,
+                None if is_kernspan(path) => Self::Runtime,
                 None => Self::Own,
             },
             None if is_runtime(path) || path.starts_with("__rust") => Self::Runtime,
@@ -93,8 +110,18 @@ pub(super) fn place(frame: &StackFrame) -> Option<String> {
     Some(line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}")))
 }
 
-fn is_system_library(library: &str) -> bool {
-    SYSTEM_LIBRARIES.iter().any(|name| library.starts_with(name))
+fn begins_with(library: &str, names: &[&str]) -> bool {
+    names.iter().any(|name| library.starts_with(name))
+}
+
+/// Whether a crate is kernspan or one of its integrations.
+fn is_kernspan(name: &str) -> bool {
+    name == "kernspan" || name.starts_with("kernspan_")
+}
+
+/// Returns the folder of the package that a frame's source is in.
+fn package(frame: &StackFrame) -> Option<&str> {
+    Some(frame.file()?.rsplit_once("/src/")?.0)
 }
 
 fn is_system_source(file: &str) -> bool {
@@ -135,7 +162,7 @@ mod tests {
 
     #[test]
     fn frames_are_told_apart_by_their_source() {
-        use FrameOrigin::{Library, Own, Runtime};
+        use FrameOrigin::{Library, Own, Runtime, System};
         for (function, file, library, expected) in [
             ("train::model::forward", "src/model.rs:1", "train", Own),
             ("forward", "/home/me/train/src/model.rs:1", "train", Own),
@@ -153,8 +180,8 @@ mod tests {
             ("candle_core::matmul", "/home/me/.cargo/git/checkouts/candle-1/ab/candle-core/src/lib.rs:1", "t", Library),
             ("next", "/home/me/.cargo/git/checkouts/tokio-1/ab/tokio/src/sync/mpsc/mod.rs:1", "train", Runtime),
             ("burn::forward", "/home/me/train/vendor/burn/src/lib.rs:1", "train", Library),
-            ("__memmove_avx_unaligned_erms", "", "libc.so.6", Library),
-            ("__GI___libc_write", "../sysdeps/unix/sysv/linux/write.c:26", "libc.so.6", Library),
+            ("__memmove_avx_unaligned_erms", "", "libc.so.6", System),
+            ("__GI___libc_write", "../sysdeps/unix/sysv/linux/write.c:26", "libc.so.6", System),
             ("0x1f2c4", "", "libcuda.so.1", Library),
             ("train::model::forward", "", "train", Library),
             ("<&mut dyn core::fmt::Write as core::fmt::Write>::write_str", "", "train", Runtime),
@@ -166,6 +193,20 @@ mod tests {
             let file = file.replace("REGISTRY", REGISTRY);
             assert_eq!(FrameOrigin::of(&frame(function, &file, library)), expected, "{function} at {file}");
         }
+    }
+
+    #[test]
+    fn inlined_functions_of_kernspan_are_known_by_their_package() {
+        let frames = [
+            frame("kernspan_candle::op::Op::run", "/home/me/kernspan/integrations/candle/src/op.rs:9", "train"),
+            frame("{closure#0}<Conv2d>", "/home/me/kernspan/integrations/candle/src/nn/traced.rs:9", "train"),
+            frame("{closure#0}", "/home/me/kernspan/examples/train/src/main.rs:9", "train"),
+            // A trait of the program for a type of kernspan.
+            frame("<kernspan_candle::Profiled<O> as train::Step>::step", "/home/me/train/src/step.rs:9", "train"),
+            frame("{closure#0}", "/home/me/train/src/main.rs:9", "train"),
+        ];
+        use FrameOrigin::{Own, Runtime};
+        assert_eq!(FrameOrigin::of_all(&frames), [Runtime, Runtime, Own, Runtime, Own]);
     }
 
     #[test]

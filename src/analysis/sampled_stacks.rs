@@ -10,8 +10,8 @@ use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
 /// A line that spans of one callsite were in themselves, and not in spans inside them.
 ///
-/// Frames of the standard library, of tokio, rayon, crossbeam, tracing and kernspan are folded: their time belongs to
-/// the line that called them.
+/// Frames of the standard library, of tokio, rayon, crossbeam, tracing and kernspan are folded, and so is the C library
+/// if one of these called it: their time belongs to the line that called them.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -265,29 +265,37 @@ struct ShownFrame {
 }
 
 /// The frames by which each stack is listed, by the stack's innermost node.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ShownFrames {
-    origins: Vec<FrameOrigin>,
     nodes: Vec<ShownFrame>,
+    /// Whether the frame of each node is folded.
+    folded: Vec<bool>,
 }
 
 impl ShownFrames {
     fn of(sampling: &StackSampling) -> Self {
-        let origins: Vec<_> = sampling.frames.iter().map(FrameOrigin::of).collect();
-        let origin = |frame: StackFrameId| origins[frame.index()];
-        let mut nodes: Vec<ShownFrame> = Vec::with_capacity(sampling.nodes.len());
+        let origins = FrameOrigin::of_all(&sampling.frames);
+        let mut all = Self::default();
+        // The innermost frame of each stack that is not folded.
+        let mut unfolded: Vec<Option<StackFrameId>> = Vec::with_capacity(sampling.nodes.len());
         // Callers come before those that they call.
         for node in &sampling.nodes {
-            let caller = node.caller.map(|caller| nodes[caller.index()]).unwrap_or_default();
-            let is_folded = |frame| origin(frame) == FrameOrigin::Runtime;
-            let innermost = match caller.innermost.filter(|&shown| is_folded(node.frame) && !is_folded(shown)) {
-                Some(shown) => shown,
-                None => node.frame,
+            let caller = node.caller.map(StackNodeId::index);
+            let origin = origins[node.frame.index()];
+            let is_folded = match origin {
+                FrameOrigin::Runtime => true,
+                FrameOrigin::System => caller.is_none_or(|caller| all.folded[caller]),
+                FrameOrigin::Library | FrameOrigin::Own => false,
             };
-            let own = if origin(node.frame) == FrameOrigin::Own { Some(node.frame) } else { caller.own };
-            nodes.push(ShownFrame { innermost: Some(innermost), own });
+            let outer = caller.and_then(|caller| unfolded[caller]);
+            let shown = if is_folded { outer } else { Some(node.frame) };
+            let own = caller.and_then(|caller| all.nodes[caller].own);
+            let own = if origin == FrameOrigin::Own { Some(node.frame) } else { own };
+            all.nodes.push(ShownFrame { innermost: shown.or(Some(node.frame)), own });
+            all.folded.push(is_folded);
+            unfolded.push(shown);
         }
-        Self { origins, nodes }
+        all
     }
 }
 
@@ -350,8 +358,8 @@ fn functions(
         let Some(innermost) = node.and_then(|node| shown.nodes[node.index()].innermost) else { continue };
         rows[of_frame[innermost.index()]].self_time.add(time);
         let outer = std::iter::successors(node, |node| sampling.nodes[node.index()].caller);
+        let outer = outer.filter(|node| !shown.folded[node.index()]);
         let frames = outer.map(|node| sampling.nodes[node.index()].frame);
-        let frames = frames.filter(|frame| shown.origins[frame.index()] != FrameOrigin::Runtime);
         for frame in std::iter::once(innermost).chain(frames) {
             let function = of_frame[frame.index()];
             if std::mem::replace(&mut seen[function], number) != number {

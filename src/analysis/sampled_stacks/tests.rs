@@ -93,6 +93,32 @@ fn a_stack_of_folded_frames_only_is_shown_by_the_innermost() {
     assert_eq!((functions, sampled.lines[0].function.as_str()), (vec!["tokio::runtime::park"], "tokio::runtime::park"));
 }
 
+/// Has a program wait in a lock, copy in two ways, and start a thread, as sampled on a system without libc's symbols.
+#[test]
+fn the_c_library_is_folded_if_the_runtime_called_it() {
+    let mut trace = gpu_trace();
+    sample_stacks(&mut trace, 99, 0, None);
+    let (start, idle) = (frame("0x891f4", "", "libc.so.6"), frame("rayon_core::sleep::Sleep::sleep", "", "train"));
+    let (own, library) =
+        (frame("train::step", "src/main.rs:3", "train"), frame("gemm::pack", "/vendor/gemm/a.rs:5", "t"));
+    let lock = frame("std::sync::Mutex<T>::lock", "/rustc/1/library/std/src/sync/mutex.rs:1", "train");
+    let (syscall, copy) = (frame("syscall", "", "libc.so.6"), frame("memmove", "", "libc.so.6"));
+    for (nanos, stack) in [
+        (5, vec![&start, &own, &lock, &syscall]),
+        (4, vec![&start, &own, &library, &copy]),
+        (3, vec![&start, &own, &copy, &copy]),
+        (2, vec![&start, &start, &idle]),
+        (1, vec![&start, &start]),
+    ] {
+        add_stack(&mut trace, &SampledStack { nanos, stack, ..SampledStack::default() });
+    }
+    let sampled = SampledStacks::of(&trace);
+    let shown: Vec<_> = sampled.lines.iter().map(|line| line.function.as_str()).collect();
+    assert_eq!(shown, ["memmove", "train::step", "rayon_core::sleep::Sleep::sleep", "0x891f4"]);
+    let own: Vec<_> = sampled.lines.iter().filter_map(|line| line.own_line.as_deref()).collect();
+    assert_eq!(own, ["src/main.rs:3"; 2]);
+}
+
 #[test]
 fn windows_add_up() {
     let once = SampledStacks::of(&stacks_trace());
