@@ -50,8 +50,11 @@ fn unwinder() -> StackUnwinder {
     unwinder
 }
 
-/// The stacks of all samples in a ring, with their names, as functions and lines from the innermost frame outwards.
-fn stacks(ring: &[u8]) -> Vec<(bool, Vec<(String, Option<u32>)>)> {
+/// Functions and lines, from the innermost frame outwards.
+type NamedStack = Vec<(String, Option<u32>)>;
+
+/// The stacks of all samples in a ring, and whether each is truncated.
+fn stacks(ring: &[u8]) -> Vec<(bool, NamedStack)> {
     let (mut unwinder, mut table, budget) = (unwinder(), StackTable::default(), Budget::new(1 << 30));
     let mut frames = Vec::new();
     for record in records(ring) {
