@@ -101,10 +101,15 @@ fn check_shares(trace: &Trace, thread: &str, functions: [&str; 3]) {
         || trace.stack_samples().filter(|sample| !sample.is_waiting() && sample.track().thread_name() == thread);
     let counts = functions.map(|function| samples().filter(|sample| frame(*sample, function).is_some()).count());
     let all: usize = counts.iter().sum();
-    assert!(all >= 4500, "{thread}: {counts:?}");
+    // On a busy machine, rings may be read too late.
+    let lost = trace.losses().stack_samples;
+    assert!(all >= 1000 && all as u64 + lost >= 4500, "{thread}: {counts:?}, {lost} lost");
     for (count, share) in counts.into_iter().zip(SHARES) {
         let found = count as f64 / all as f64;
-        assert!((found - share).abs() < 0.03, "{thread}: {found:.3} instead of {share}: {counts:?}");
+        // 3 points with all of the samples; four standard errors if there are fewer.
+        let error = (share * (1.0 - share) / all as f64).sqrt();
+        let allowed = (4.0 * error).max(0.03);
+        assert!((found - share).abs() < allowed, "{thread}: {found:.3} instead of {share}: {counts:?}");
     }
     println!("{thread}: {counts:?}");
 }
