@@ -3,7 +3,7 @@
 use super::nest::{Query, innermost};
 use crate::{
     clock::Timeline,
-    sampling::ResolvedStacks,
+    sampling::{ResolvedSample, ResolvedStacks},
     trace::{StackSampleData, StackSampling, ThreadId, Timestamp, Trace, Track, TrackId},
 };
 use rustc_hash::FxHashMap;
@@ -21,18 +21,22 @@ pub(crate) fn join_stacks(trace: &mut Trace, stacks: ResolvedStacks, timeline: &
     for (index, track) in trace.tracks.iter().enumerate().filter(|(_, track)| track.overlap == 0) {
         tracks.entry(track.thread).or_insert(TrackId::new(index));
     }
-    let query = |at, thread| Query { thread, at, answer: None };
-    let mut queries: Vec<_> = samples.iter().map(|sample| query(timeline.at_any(sample.at), sample.thread)).collect();
+    let times: Vec<_> = samples.iter().map(|sample| timeline.at_any(sample.at)).collect();
+    // A wait may have begun before the window. It is cut there, and belongs to the span that was open then.
+    let query = |(sample, at): (&ResolvedSample, &Timestamp)| Query {
+        thread: sample.thread,
+        at: (*at).max(start),
+        answer: None,
+    };
+    let mut queries: Vec<_> = samples.iter().zip(&times).map(query).collect();
     innermost(trace, &mut queries);
     let edges = Edges::of(trace);
     let mut data = Vec::with_capacity(samples.len());
-    for (sample, Query { thread, at, answer }) in samples.iter().zip(queries) {
-        // A wait may have begun before the window, and is then cut there.
-        let cut = start.as_unix_nanos().saturating_sub(at.as_unix_nanos());
+    for ((sample, began), Query { thread, at, answer }) in samples.iter().zip(times).zip(queries) {
+        let cut = start.as_unix_nanos().saturating_sub(began.as_unix_nanos());
         if at > end || (cut > 0 && (!sample.waiting || cut >= sample.nanos)) {
             continue;
         }
-        let at = at.max(start);
         let nanos = sample.nanos - cut;
         let left = end.as_unix_nanos() - at.as_unix_nanos();
         let track = *tracks.entry(thread).or_insert_with(|| {
@@ -87,32 +91,41 @@ mod tests {
         sampling::{ResolvedSample, ResolvedStacks},
         thread::ThreadInfo,
         trace::{
-            CallsiteId, Cut, FieldRange, Losses, SpanData, StackSampling, ThreadId, Timestamp, Trace, Track, TrackId,
+            CallsiteId, Cut, FieldRange, Losses, Span, SpanData, StackSampling, ThreadId, Timestamp, Trace, Track,
+            TrackId,
         },
     };
+    use proptest::prelude::*;
 
     const OPEN: u64 = 1_000_000;
     const CLOSE: u64 = 2_000_000;
+    /// The span of most tests: track, start and end.
+    const SPAN: (usize, u64, u64) = (0, 1_500_000, 1_600_000);
 
-    /// Samples at these moments, as thread, time, duration and whether it waits, in a trace with a span on thread 1.
-    fn join(samples: &[(u64, u64, u64, bool)]) -> Trace {
+    /// Joins samples, given as thread, time, duration and whether it waits, to spans on the tracks of threads 1, 5 and,
+    /// a second one, 1.
+    fn join(spans: &[(usize, u64, u64)], samples: &[(u64, u64, u64, bool)]) -> Trace {
         let time = Timestamp::from_unix_nanos;
-        let track = Track { thread: ThreadId::new(1), name: "main".to_owned(), overlap: 0 };
-        let [start, end] = [1_500_000, 1_600_000].map(time);
-        let span = SpanData {
+        let track = |(thread, overlap)| Track { thread: ThreadId::new(thread), name: "main".to_owned(), overlap };
+        let span = |&(track, start, end): &(usize, u64, u64)| SpanData {
             callsite: CallsiteId::new(0),
-            track: TrackId::new(0),
+            track: TrackId::new(track),
             parent: None,
             previous: None,
             step: None,
-            start,
-            end,
+            start: time(start),
+            end: time(end),
             self_nanos: 0,
             fields: FieldRange::default(),
             cut: Cut::default(),
         };
-        let (start, end) = (time(OPEN), time(CLOSE));
-        let mut trace = Trace { start, end, tracks: vec![track], spans: vec![span], ..Trace::default() };
+        let mut trace = Trace {
+            start: time(OPEN),
+            end: time(CLOSE),
+            tracks: [(1, 0), (5, 0), (1, 1)].map(track).into(),
+            spans: spans.iter().map(span).collect(),
+            ..Trace::default()
+        };
         let sample = |&(thread, at, nanos, waiting): &(u64, u64, u64, bool)| ResolvedSample {
             at: Ticks(at),
             nanos,
@@ -132,13 +145,13 @@ mod tests {
 
     #[test]
     fn lost_samples_are_losses_of_the_trace() {
-        assert_eq!(join(&[]).losses(), &Losses { stack_samples: 4, ..Losses::default() });
+        assert_eq!(join(&[SPAN], &[]).losses(), &Losses { stack_samples: 4, ..Losses::default() });
     }
 
     #[test]
     fn samples_near_an_edge_are_marked_and_others_are_in_their_span() {
         let at = [1_498_999, 1_499_000, 1_500_000, 1_501_001, 1_598_999, 1_599_000, 1_600_000, 1_601_001];
-        let trace = join(&at.map(|at| (1, at, 10, false)));
+        let trace = join(&[SPAN], &at.map(|at| (1, at, 10, false)));
         let found: Vec<_> = trace.stack_samples().map(|it| (it.span().is_some(), it.is_at_edge())).collect();
         let expected = [
             (false, false),
@@ -156,7 +169,7 @@ mod tests {
 
     #[test]
     fn threads_without_spans_have_tracks() {
-        let trace = join(&[(2, 1_550_000, 10, false), (3, 1_550_000, 10, false), (1, 1_550_000, 10, false)]);
+        let trace = join(&[SPAN], &[(2, 1_550_000, 10, false), (3, 1_550_000, 10, false), (1, 1_550_000, 10, false)]);
         let found = trace.stack_samples().map(|it| (it.track().thread_name().to_owned(), it.span().is_some()));
         let expected = [("worker", false), ("thread 3", false), ("main", true)];
         assert_eq!(found.collect::<Vec<_>>(), expected.map(|(name, in_span)| (name.to_owned(), in_span)));
@@ -164,15 +177,51 @@ mod tests {
 
     #[test]
     fn waits_are_cut_at_the_window_and_samples_outside_of_it_dropped() {
-        let trace = join(&[
+        let samples = [
             (1, OPEN - 10, 10, false),
             (1, OPEN - 100, 100, true),
             (1, OPEN - 100, 300, true),
             (1, CLOSE - 50, 300, true),
             (1, CLOSE - 40, 300, false),
             (1, CLOSE + 1, 300, true),
-        ]);
+        ];
+        let trace = join(&[SPAN], &samples);
         let found = trace.stack_samples().map(|it| (it.at().as_unix_nanos(), it.duration().as_nanos()));
         assert_eq!(found.collect::<Vec<_>>(), [(OPEN, 200), (CLOSE - 50, 50), (CLOSE - 40, 300)]);
+    }
+
+    #[test]
+    fn a_wait_from_before_the_window_is_in_the_span_that_was_open_when_it_opened() {
+        let trace = join(&[(0, OPEN, CLOSE)], &[(1, OPEN - 100, 300, true)]);
+        assert_eq!(trace.stack_samples().map(|it| it.span().is_some()).collect::<Vec<_>>(), [true]);
+    }
+
+    proptest! {
+        /// Spans that nest, cross, or take no time, and samples at any time: each is in the span that was entered last
+        /// of those open on its thread, on whatever track.
+        #[test]
+        fn every_sample_is_in_the_innermost_span(
+            spans in prop::collection::vec((0_usize..3, 0_u64..60, 0_u64..40), 0..24),
+            samples in prop::collection::vec((prop::sample::select(vec![1_u64, 5, 9]), 0_u64..120, any::<bool>()), 0..40),
+        ) {
+            // Few moments, far enough apart for edges to be told from the rest.
+            let at = |moment: u64| OPEN + 10_000 * moment;
+            let spans: Vec<_> = spans.iter().map(|&(track, start, length)| (track, at(start), at(start + length)))
+                .collect();
+            // Some samples are at a moment at which spans begin and end, others in between.
+            let samples: Vec<_> = samples.iter().map(|&(thread, at, waits)| (thread, OPEN + 5_000 * at, 10, waits))
+                .collect();
+            let trace = join(&spans, &samples);
+            prop_assert_eq!(trace.stack_samples().count(), samples.len());
+            for sample in trace.stack_samples() {
+                let (thread, at) = (sample.track().thread(), sample.at());
+                let of_thread = || trace.spans().filter(|span| span.track().thread() == thread);
+                let open = of_thread().filter(|span| span.start() <= at && at <= span.end());
+                let innermost = open.max_by_key(|span| (span.start(), span.id().index()));
+                prop_assert_eq!(sample.span().map(Span::id), innermost.map(Span::id));
+                let is_edge = of_thread().any(|span| span.start() == at || span.end() == at);
+                prop_assert_eq!(sample.is_at_edge(), is_edge);
+            }
+        }
     }
 }
