@@ -191,7 +191,7 @@ impl Event {
     /// Passes on the bytes of each record that the kernel has written since the last time, and gives their room back.
     /// They are read in place, as unwinding reads few of a stack's 16 KiB. Only a record that continues at the start of
     /// the ring is copied, to `buffer`.
-    pub(super) fn read(&self, buffer: &mut Vec<u8>, mut record: impl FnMut(&[u8])) {
+    pub(super) fn read(&self, buffer: &mut Vec<u8>, record: impl FnMut(&[u8])) {
         // The kernel writes the head after the records that end there, and reads the tail before it writes more.
         let head = self.position(abi::DATA_HEAD).load(Ordering::Acquire);
         let tail = self.position(abi::DATA_TAIL).load(Ordering::Relaxed);
@@ -200,28 +200,11 @@ impl Event {
         let first = length.min(self.data_bytes - start);
         // SAFETY: both parts are inside the mapping, which lives as long as the event, and the kernel does not write
         // between tail and head.
-        let (mut rest, mut wrapped) = unsafe {
+        let (rest, wrapped) = unsafe {
             let data = self.ring.as_ptr().add(self.page);
             (slice::from_raw_parts(data.add(start), first), slice::from_raw_parts(data, length - first))
         };
-        // Records are multiples of eight bytes, and so is the ring: a header never wraps.
-        while let Some(size) = record_bytes(rest) {
-            let (taken, after) = rest.split_at(size.min(rest.len()));
-            rest = after;
-            if taken.len() == size {
-                record(taken);
-            } else {
-                let Some((continued, after)) = wrapped.split_at_checked(size - taken.len()) else { break };
-                buffer.clear();
-                buffer.extend_from_slice(taken);
-                buffer.extend_from_slice(continued);
-                record(buffer);
-                wrapped = after;
-            }
-            if rest.is_empty() {
-                rest = mem::take(&mut wrapped);
-            }
-        }
+        each_record(rest, wrapped, buffer, record);
         self.position(abi::DATA_TAIL).store(head, Ordering::Release);
     }
 }
@@ -230,6 +213,28 @@ impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this length, and nothing refers to it any longer.
         unsafe { libc::munmap(self.ring.as_ptr().cast(), self.page + self.data_bytes) };
+    }
+}
+
+/// Passes on each record of a ring, which continues with `wrapped` after `rest`. It ends at bytes that are no record.
+fn each_record<'a>(mut rest: &'a [u8], mut wrapped: &'a [u8], buffer: &mut Vec<u8>, mut record: impl FnMut(&[u8])) {
+    // Records are multiples of eight bytes, and so is the ring: a header never wraps.
+    while let Some(size) = record_bytes(rest) {
+        let (taken, after) = rest.split_at(size.min(rest.len()));
+        rest = after;
+        if taken.len() == size {
+            record(taken);
+        } else {
+            let Some((continued, after)) = wrapped.split_at_checked(size - taken.len()) else { break };
+            buffer.clear();
+            buffer.extend_from_slice(taken);
+            buffer.extend_from_slice(continued);
+            record(buffer);
+            wrapped = after;
+        }
+        if rest.is_empty() {
+            rest = mem::take(&mut wrapped);
+        }
     }
 }
 
@@ -244,4 +249,47 @@ pub(super) fn map_file(file: &File) -> io::Result<Mmap> {
     // SAFETY: the file is one that the program is running from, which linkers replace rather than write to; and it is
     // mapped already, so that whoever truncates it ends the program anyway.
     unsafe { Mmap::map(file) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::each_record;
+    use proptest::prelude::*;
+
+    fn read(rest: &[u8], wrapped: &[u8]) -> Vec<Vec<u8>> {
+        let mut found = Vec::new();
+        each_record(rest, wrapped, &mut Vec::new(), |record| found.push(record.to_vec()));
+        found
+    }
+
+    proptest! {
+        /// Whole records, wherever the ring ends among them.
+        #[test]
+        fn records_are_read_wherever_the_ring_wraps(
+            words in prop::collection::vec(prop::collection::vec(any::<u64>(), 0..6), 0..12),
+            wrap in any::<prop::sample::Index>(),
+        ) {
+            let record = |words: &Vec<u64>| {
+                let header = 9_u64 | (8 + 8 * words.len() as u64) << 48;
+                [header].iter().chain(words).flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>()
+            };
+            let records: Vec<_> = words.iter().map(record).collect();
+            let bytes = records.concat();
+            let (rest, wrapped) = bytes.split_at(8 * wrap.index(bytes.len() / 8 + 1));
+            // All records are in the first part, or it ends the ring.
+            let (rest, wrapped) = if rest.is_empty() { (wrapped, rest) } else { (rest, wrapped) };
+            prop_assert_eq!(read(rest, wrapped), records);
+        }
+
+        /// Bytes that no kernel writes, with sizes that are too small, too large, or odd.
+        #[test]
+        fn any_bytes_are_read_to_an_end(
+            rest in prop::collection::vec(prop_oneof![4 => 0_u8..24, 1 => any::<u8>()], 0..600),
+            wrapped in prop::collection::vec(prop_oneof![4 => 0_u8..24, 1 => any::<u8>()], 0..600),
+        ) {
+            let found = read(&rest, &wrapped);
+            prop_assert!(found.iter().map(Vec::len).sum::<usize>() <= rest.len() + wrapped.len());
+            prop_assert!(found.iter().all(|record| record.len() >= 8));
+        }
+    }
 }
