@@ -7,6 +7,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod gpu_compute;
 #[cfg(all(feature = "cuda", feature = "read", target_os = "linux"))]
 mod hta;
 #[cfg(all(feature = "cuda", feature = "read", target_os = "linux"))]
