@@ -92,7 +92,10 @@ fn write_counters(out: &mut TrackWriter<'_>, group: u64, device: DeviceId) -> io
             let mut sequence = out.counter(group, name, CounterDescriptor::default())?;
             // A sample is drawn from its start; after the last one, the value is unknown.
             for (time, values) in counters.samples() {
-                sequence.count(&mut out.packets, time.start, values[index])?;
+                // A ratio of events that did not happen is no number.
+                if values[index].is_finite() {
+                    sequence.count(&mut out.packets, time.start, values[index])?;
+                }
             }
             sequence.finish(&mut out.packets)?;
         }
