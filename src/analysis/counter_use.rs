@@ -66,6 +66,60 @@ impl CounterUse {
     }
 }
 
+/// The part of a GPU that limits some work, by its counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub enum CounterBound {
+    /// The memory's bandwidth: it is in use for more than [`CounterBound::BUSY`], and more than the tensor cores.
+    Memory,
+    /// The tensor cores: they are busy for more than [`CounterBound::BUSY`].
+    Tensor,
+    /// The SMs have work for most of the time, but neither the memory nor the tensor cores are busy: other arithmetic,
+    /// caches, or waiting for results.
+    Sm,
+    /// Most SMs have no work: kernels are too small or too short for the GPU.
+    Idle,
+}
+
+impl CounterBound {
+    /// From this percentage on, a part of the GPU is called busy. NVIDIA's Nsight Compute calls 60 % of the peak the
+    /// point from which a kernel is limited by that part rather than by latency.
+    pub const BUSY: f64 = 60.0;
+
+    /// Returns the limit of work during which the SMs and the tensor cores were active, and the memory's bandwidth was
+    /// in use, for these parts of the time, in percent.
+    pub(crate) fn of(sm: f64, tensor: f64, dram: f64) -> Self {
+        match () {
+            () if dram >= Self::BUSY && dram >= tensor => Self::Memory,
+            () if tensor >= Self::BUSY => Self::Tensor,
+            () if sm >= Self::BUSY => Self::Sm,
+            () => Self::Idle,
+        }
+    }
+
+    /// The name of the part.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Tensor => "tensor",
+            Self::Sm => "SM",
+            Self::Idle => "idle SMs",
+        }
+    }
+
+    /// What that means, for the end of a sentence.
+    pub(super) fn meaning(self) -> &'static str {
+        match self {
+            Self::Memory => "it is memory-bound",
+            Self::Tensor => "it is compute-bound, by the tensor cores",
+            Self::Sm => "neither memory nor tensor cores limit it, but other arithmetic, caches or latency",
+            Self::Idle => "most SMs have no work",
+        }
+    }
+}
+
 /// Returns the counters of each step, span, module and kernel.
 pub(super) fn counter_uses(trace: &Trace) -> Vec<CounterUse> {
     let counters = trace.gpu_counters().iter().filter(|counters| counters.samples().len() > 0);

@@ -128,8 +128,10 @@ pub enum FindingKind {
     KernelLoading,
     /// Kernels are too small to fill the GPU: the batch is small.
     SmallGrid,
-    /// Products of f32 matrices are not computed by tensor cores.
+    /// Products of matrices are not computed by tensor cores.
     NoTensorCores,
+    /// The GPU's clock is below its maximum while it works.
+    LowClock,
     /// Some steps take longer than the others.
     OutlierSteps,
     /// A span does work of the same shapes twice in a step.
@@ -155,11 +157,11 @@ pub enum FindingKind {
 impl FindingKind {
     /// Whether it is about what kernels do, so that the GPU's hardware counters say more.
     pub(super) fn is_about_kernels(self) -> bool {
-        matches!(self, Self::SmallGrid | Self::NoTensorCores | Self::UnfusedChain)
+        matches!(self, Self::SmallGrid | Self::NoTensorCores | Self::LowClock | Self::UnfusedChain)
     }
 
     /// All kinds.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::InputBound,
         Self::HostSync,
         Self::LargeReadback,
@@ -172,6 +174,7 @@ impl FindingKind {
         Self::KernelLoading,
         Self::SmallGrid,
         Self::NoTensorCores,
+        Self::LowClock,
         Self::OutlierSteps,
         Self::RepeatedWork,
         Self::HostWait,
@@ -199,6 +202,7 @@ impl FindingKind {
             Self::KernelLoading => "kernel-loading",
             Self::SmallGrid => "small-grid",
             Self::NoTensorCores => "no-tensor-cores",
+            Self::LowClock => "low-clock",
             Self::OutlierSteps => "outlier-steps",
             Self::RepeatedWork => "repeated-work",
             Self::HostWait => "host-wait",
@@ -226,7 +230,8 @@ impl FindingKind {
             Self::BlockingAllocation => "Memory is allocated or freed by functions that wait for the GPU.",
             Self::KernelLoading => "Kernels are loaded or compiled in the step.",
             Self::SmallGrid => "Kernels are too small to fill the GPU: the batch is small.",
-            Self::NoTensorCores => "Products of f32 matrices are not computed by tensor cores.",
+            Self::NoTensorCores => "Products of matrices are not computed by tensor cores.",
+            Self::LowClock => "The GPU's clock is below its maximum while it works.",
             Self::OutlierSteps => "Some steps take longer than the others.",
             Self::RepeatedWork => "A span does work of the same shapes twice in a step.",
             Self::HostWait => "The thread of the steps waits for a lock, for another thread, or for time to pass.",
@@ -278,10 +283,12 @@ impl Finding {
     }
 
     /// The time by which findings are ordered: the likely saving, or two fifths of it if the remedy changes the whole
-    /// program, as a graph or a larger batch does. A change at one place that saves nearly half as much comes first.
+    /// program, as a graph or a larger batch does, or the machine. A change at one place that saves nearly half as much comes first.
     pub(crate) fn rank(&self) -> Duration {
         match self.kind {
-            FindingKind::LaunchBound | FindingKind::SmallGrid => self.saving.likely.mul_f64(WHOLE_PROGRAM),
+            FindingKind::LaunchBound | FindingKind::SmallGrid | FindingKind::LowClock => {
+                self.saving.likely.mul_f64(WHOLE_PROGRAM)
+            }
             _ => self.saving.likely,
         }
     }

@@ -90,7 +90,7 @@ pub use self::{
     clock_offsets::{ClockOffset, ClockOffsets},
     collective_calls::{CollectiveCall, CollectiveFlow, CollectiveOperation, collective_calls, is_collective},
     collective_table::{CollectiveGroup, collective_groups},
-    counter_use::{CounterSubject, CounterUse, CounterValue},
+    counter_use::{CounterBound, CounterSubject, CounterUse, CounterValue},
     critical_path::{PathKind, PathPart},
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     gpu_usage::{GpuUsage, StepGpu, Verdict},

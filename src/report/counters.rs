@@ -6,7 +6,7 @@ use super::{
     view::{View, table_of_rows},
 };
 use crate::{
-    analysis::{Analysis, CounterSubject, CounterUse, CounterValue, Flops},
+    analysis::{Analysis, CounterBound, CounterSubject, CounterUse, CounterValue, Flops},
     trace::{MetricMeaning, Span, Trace},
 };
 use std::{collections::BTreeMap, fmt, time::Duration};
@@ -78,49 +78,6 @@ pub struct CounterAverage {
     pub intensity: Option<f64>,
     /// The part of the GPU that limits it.
     pub bound: Option<CounterBound>,
-}
-
-/// The part of a GPU that limits some work, by its counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub enum CounterBound {
-    /// The memory's bandwidth: it is in use for more than [`CounterBound::BUSY`], and more than the tensor cores.
-    Memory,
-    /// The tensor cores: they are busy for more than [`CounterBound::BUSY`].
-    Tensor,
-    /// The SMs have work for most of the time, but neither the memory nor the tensor cores are busy: other arithmetic,
-    /// caches, or waiting for results.
-    Sm,
-    /// Most SMs have no work: kernels are too small or too short for the GPU.
-    Idle,
-}
-
-impl CounterBound {
-    /// From this percentage on, a part of the GPU is called busy. NVIDIA's Nsight Compute calls 60 % of the peak the
-    /// point from which a kernel is limited by that part rather than by latency.
-    pub const BUSY: f64 = 60.0;
-
-    fn of(row: &CounterAverage) -> Option<Self> {
-        let (sm, tensor, dram) = (row.sm_active?, row.tensor_active?, row.dram_active?);
-        Some(match () {
-            () if dram >= Self::BUSY && dram >= tensor => Self::Memory,
-            () if tensor >= Self::BUSY => Self::Tensor,
-            () if sm >= Self::BUSY => Self::Sm,
-            () => Self::Idle,
-        })
-    }
-
-    /// The name of the part.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Tensor => "tensor",
-            Self::Sm => "SM",
-            Self::Idle => "idle SMs",
-        }
-    }
 }
 
 impl<'a> CounterTable<'a> {
@@ -329,7 +286,8 @@ impl CounterTotals {
             intensity: flops_per_second.zip(traffic.filter(|&bytes| bytes > 0.0)).map(|(flops, bytes)| flops / bytes),
             bound: None,
         };
-        row.bound = CounterBound::of(&row);
+        let busy = row.sm_active.zip(row.tensor_active).zip(row.dram_active);
+        row.bound = busy.map(|((sm, tensor), dram)| CounterBound::of(sm, tensor, dram));
         row
     }
 }

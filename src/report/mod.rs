@@ -76,7 +76,7 @@ pub use self::{
     average::{Average, Latency, SortBy},
     averages::Averages,
     completeness::Completeness,
-    counters::{CounterAverage, CounterBound, CounterTable, CountersBy},
+    counters::{CounterAverage, CounterTable, CountersBy},
     findings::Findings,
     gpu::{DeviceUsage, GpuSteps},
     heap_lines::HeapLines,

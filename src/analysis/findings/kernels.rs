@@ -1,13 +1,18 @@
-//! Kernels that use little of the GPU: too few blocks to fill it, or products of `f32` matrices without tensor cores.
+//! Kernels that use little of the GPU: too few blocks to fill it, or products of matrices without tensor cores.
 
 use super::{
-    super::{collective_calls::is_collective, counter_use::CounterSubject, finding::FindingKind, sorted::SortedSet},
+    super::{
+        collective_calls::is_collective,
+        counter_use::{CounterBound, CounterSubject},
+        finding::FindingKind,
+        sorted::SortedSet,
+    },
     chains::is_elementwise,
     window::{Candidate, Window},
     words,
 };
 use crate::trace::{Device, Kernel, MetricMeaning, Span, Work};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The part of the step and of the GPU's time that small kernels take, from which on the batch is small. If the GPU is
 /// idle for most of a step, something else is the problem.
@@ -92,24 +97,23 @@ const FEW: f64 = 0.1;
 /// The use of the tensor cores in percent from which on a kernel is known to use them: more than the error of a value.
 const BUSY_TENSOR_CORES: f64 = 5.0;
 
-/// Finds kernels that multiply f32 matrices without tensor cores, on a GPU that has them.
+/// Finds kernels that multiply matrices without tensor cores, on a GPU that has them: f32 by their names, and others by
+/// the GPU's hardware counters.
 pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
     let convolutions = convolutions_without(window);
-    let found: Vec<_> = window
-        .tasks()
-        .filter_map(|(index, _, work)| {
-            let ratio = ratio(window.device(work)?)?;
-            let kernel = work.kernel()?;
-            let is_plain = MatrixKernel::of(&kernel.name) == Some(MatrixKernel::PlainF32);
-            // A name is a guess; counters know.
-            let tensor = CounterSubject::Kernel(kernel.name.to_string());
-            let tensor = window.counter(&tensor, MetricMeaning::TensorActive).unwrap_or(0.0);
-            if tensor > BUSY_TENSOR_CORES {
-                return None;
-            }
-            (is_plain || convolutions.contains(&index)).then_some((index, work, ratio))
-        })
-        .collect();
+    let (mut known, mut unnamed) = (FxHashMap::default(), SortedSet::default());
+    let mut found = Vec::new();
+    for (index, _, work) in window.tasks() {
+        let Some(ratio) = window.device(work).and_then(ratio) else { continue };
+        let Some(name) = work.kernel().map(|kernel| &*kernel.name) else { continue };
+        let is_convolution = convolutions.contains(&index);
+        match *known.entry((name, is_convolution)).or_insert_with(|| lacks_tensor_cores(window, name, is_convolution)) {
+            Some(Evidence::Name) => {}
+            Some(Evidence::Counters) => _ = unnamed.insert(name),
+            None => continue,
+        }
+        found.push((index, work, ratio));
+    }
     let nanos = found.iter().map(|(_, work, _)| work.duration().as_nanos() as u64).sum();
     if found.is_empty() || window.is_negligible(nanos) {
         return Vec::new();
@@ -131,29 +135,65 @@ pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
     let names: SortedSet<_> =
         found.iter().filter_map(|(_, work, _)| work.kernel()).map(|kernel| &*kernel.name).collect();
     let (tasks, ratio) = (found.iter().map(|(index, ..)| *index).collect::<Vec<_>>(), found[0].2);
+    let mut evidence = vec![
+        format!("{} products in a step.", words::digits(tasks.len() as f64 / window.count() as f64)),
+        format!("Kernels: {}.", names.into_iter().take(3).collect::<Vec<_>>().join(", ")),
+        format!(
+            "By its data sheet this GPU is {} times as fast with TF32; assumes {GAIN} of that, and \
+             {GAIN_OF_CONVOLUTIONS} for convolutions.",
+            words::digits(ratio)
+        ),
+    ];
+    let is_by_name = unnamed.is_empty();
+    if !is_by_name {
+        let names = unnamed.into_iter().take(3).collect::<Vec<_>>().join(", ");
+        evidence.push(format!(
+            "The names of some do not say so, but hardware counters do: tensor cores and memory are idle in {names}."
+        ));
+    }
     vec![Candidate {
         kind: FindingKind::NoTensorCores,
         title: format!(
-            "products of f32 matrices take {} of each step without tensor cores, mostly in {}",
+            "products of {}matrices take {} of each step without tensor cores, mostly in {}",
+            if is_by_name { "f32 " } else { "" },
             words::nanos(window.per_step(nanos)),
             words::place(window.trace(), span)
         ),
         span,
-        evidence: vec![
-            format!("{} products in a step.", words::digits(tasks.len() as f64 / window.count() as f64)),
-            format!("Kernels: {}.", names.into_iter().take(3).collect::<Vec<_>>().join(", ")),
-            format!(
-                "By its data sheet this GPU is {} times as fast with TF32; assumes {GAIN} of that, and \
-                 {GAIN_OF_CONVOLUTIONS} for convolutions.",
-                words::digits(ratio)
-            ),
-        ],
+        evidence,
         ranges: window.task_ranges(&tasks),
         costs: faster(1.0),
         least: Some(faster(0.5)),
         most: Some(faster(1.0 / GAIN)),
         others: Vec::new(),
     }]
+}
+
+/// What says that a kernel multiplies matrices without tensor cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Evidence {
+    /// The name, and no counters that say otherwise.
+    Name,
+    /// The counters, where the name says only that it multiplies matrices.
+    Counters,
+}
+
+/// Returns what says that a kernel would be faster with tensor cores, if anything does.
+fn lacks_tensor_cores(window: &Window<'_>, kernel: &str, is_convolution: bool) -> Option<Evidence> {
+    let subject = CounterSubject::Kernel(kernel.to_owned());
+    let uses_them = |tensor: f64| tensor > BUSY_TENSOR_CORES;
+    // A name is a guess; counters know. What waits for memory would wait as long with tensor cores.
+    if window.counter(&subject, MetricMeaning::TensorActive).is_some_and(uses_them)
+        || window.counter(&subject, MetricMeaning::DramActive).is_some_and(|dram| dram >= CounterBound::BUSY)
+    {
+        return None;
+    }
+    match MatrixKernel::of(kernel) {
+        Some(MatrixKernel::PlainF32) => Some(Evidence::Name),
+        _ if is_convolution => Some(Evidence::Name),
+        Some(MatrixKernel::Unsaid) => (window.bound(kernel) == Some(CounterBound::Sm)).then_some(Evidence::Counters),
+        _ => None,
+    }
 }
 
 /// Returns the kernels of PyTorch's convolutions if next to none of them uses tensor cores: cuDNN has many ways to
@@ -192,6 +232,8 @@ enum MatrixKernel {
     TensorCores,
     /// It multiplies `f32` without them.
     PlainF32,
+    /// The name does not say how it multiplies.
+    Unsaid,
 }
 
 impl MatrixKernel {
@@ -214,6 +256,11 @@ impl MatrixKernel {
     ];
     /// Parts of names of products of `f32` without tensor cores.
     const PLAIN_F32: [&str; 6] = ["sgemm", "f32f32_f32f32", "gemmsn", "gemm_sn", "scudnn", "simt_s"];
+    /// Parts of names of other products.
+    const PRODUCTS: [&str; 2] = ["gemm", "matmul"];
+    /// Parts of names of products of numbers for which tensor cores are no alternative, or not at this ratio: `f64`,
+    /// complex, integers.
+    const OTHER_NUMBERS: [&str; 8] = ["dgemm", "cgemm", "zgemm", "igemm", "f64", "double", "complex", "int8"];
     /// Parts of names of convolutions.
     const CONVOLUTIONS: [&str; 5] = ["fprop", "dgrad", "wgrad", "conv", "scudnn"];
 
@@ -230,6 +277,7 @@ impl MatrixKernel {
         match () {
             () if has(&Self::TENSOR_CORES) => Some(Self::TensorCores),
             () if has(&Self::PLAIN_F32) => Some(Self::PlainF32),
+            () if has(&Self::PRODUCTS) && !has(&Self::OTHER_NUMBERS) => Some(Self::Unsaid),
             () => None,
         }
     }
@@ -254,6 +302,8 @@ mod tests {
             ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_wgmma", tensor),
             ("void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>", tensor),
             ("void at::native::vectorized_elementwise_kernel<4, float>", None),
+            ("matmul_entry_f32_unit_tile", Some(MatrixKernel::Unsaid)),
+            ("volta_dgemm_128x64_nn", None),
             ("layer_forward", None),
         ] {
             assert_eq!(MatrixKernel::of(name), expected, "{name}");

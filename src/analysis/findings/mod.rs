@@ -6,6 +6,7 @@
 
 mod blocking_calls;
 mod chains;
+mod clocks;
 mod copies;
 mod host_waits;
 mod idle_threads;
@@ -50,6 +51,7 @@ const GPU_RULES: &[Rule] = &[
     launches::host_work,
     kernels::small_grid,
     kernels::no_tensor_cores,
+    clocks::low_clock,
     chains::unfused_chain,
     repeated::repeated_work,
 ];

@@ -1,15 +1,15 @@
 //! A window as rules look at it.
 
 use super::super::{
-    counter_use::{CounterSubject, CounterUse, CounterValue},
+    counter_use::{CounterBound, CounterSubject, CounterUse, CounterValue},
     finding::{FindingKind, TimeRange},
     quantile::lower_median,
     simulation::{Costs, Item, Simulation, Task},
     sorted::{SortedMap, SortedSet},
 };
 use crate::trace::{
-    ApiCall, CallsiteId, Detail, Device, Framework, MemoryCopy, MetricMeaning, Span, SpanId, Step, StepId, ThreadId,
-    Trace, Work,
+    ApiCall, CallsiteId, Detail, Device, DeviceId, Framework, MemoryCopy, MetricMeaning, Span, SpanId, Step, StepId,
+    ThreadId, Trace, Work,
 };
 use rustc_hash::FxHashMap;
 use std::time::Duration;
@@ -172,6 +172,30 @@ impl<'a> Window<'a> {
     pub(super) fn counter(&self, subject: &CounterSubject, meaning: MetricMeaning) -> Option<f64> {
         let of_subject = self.counters.iter().find(|counters| counters.subject == *subject)?;
         of_subject.value(meaning).filter(|value| value.error <= CounterValue::MAX_ERROR).map(|value| value.mean)
+    }
+
+    /// Returns for how much of the time the SMs and the tensor cores were active, and the memory's bandwidth was in use,
+    /// in percent, while something ran, if hardware counters determine all of that.
+    pub(super) fn busy_parts(&self, subject: &CounterSubject) -> Option<[f64; 3]> {
+        let percent = |meaning| self.counter(subject, meaning);
+        let sm = percent(MetricMeaning::SmActive)?;
+        Some([sm, percent(MetricMeaning::TensorActive)?, percent(MetricMeaning::DramActive)?])
+    }
+
+    /// Returns the part of a GPU that limits a kernel, if hardware counters determine it.
+    pub(super) fn bound(&self, kernel: &str) -> Option<CounterBound> {
+        let [sm, tensor, dram] = self.busy_parts(&CounterSubject::Kernel(kernel.to_owned()))?;
+        Some(CounterBound::of(sm, tensor, dram))
+    }
+
+    /// Returns the mean frequency of a GPU's SM clock in the steps, in hertz, if it was sampled.
+    pub(super) fn sm_clock(&self, device: DeviceId) -> Option<f64> {
+        let of_steps = self.counters.iter().filter(|it| it.device == device);
+        let of_steps = of_steps.filter(|it| matches!(it.subject, CounterSubject::Step(_)));
+        let of_step = |it: &CounterUse| Some((it.value(MetricMeaning::SmClock)?.mean, it.gpu.as_secs_f64()));
+        let add = |(sum, time), (clock, seconds)| (sum + clock * seconds, time + seconds);
+        let (sum, time) = of_steps.filter_map(of_step).fold((0.0, 0.0), add);
+        (time > 0.0).then(|| sum / time)
     }
 
     pub(super) fn costs(&self) -> Costs {

@@ -2,9 +2,12 @@
 
 pub(super) use crate::units::{bytes, time};
 
-use super::{super::counter_use::CounterSubject, window::Window};
+use super::{
+    super::counter_use::{CounterBound, CounterSubject},
+    window::Window,
+};
 use crate::{
-    trace::{MetricMeaning, Span, SpanId, Trace},
+    trace::{Span, SpanId, Trace},
     units,
 };
 use std::time::Duration;
@@ -43,15 +46,17 @@ pub(super) fn place(trace: &Trace, span: Option<SpanId>) -> String {
     }
 }
 
-/// Says what hardware counters measured while the GPU worked for a span, if they were sampled and determine it.
+/// Says what hardware counters measured while the GPU worked for a span, and what that means, if they were sampled and
+/// determine it.
 pub(super) fn counters(window: &Window<'_>, span: Option<SpanId>) -> Option<String> {
     let name = window.trace().span(span?).name();
-    let subject = CounterSubject::Span(name.to_owned());
-    let percent = |meaning| window.counter(&subject, meaning).map(units::percent);
-    let (sm, tensor) = (percent(MetricMeaning::SmActive)?, percent(MetricMeaning::TensorActive)?);
-    let dram = percent(MetricMeaning::DramActive)?;
+    let [sm, tensor, dram] = window.busy_parts(&CounterSubject::Span(name.to_owned()))?;
     Some(format!(
-        "Hardware counters while the GPU worked for `{name}`: SMs {sm}, tensor cores {tensor}, memory bandwidth {dram}."
+        "Hardware counters while the GPU worked for `{name}`: SMs {}, tensor cores {}, memory bandwidth {}; {}.",
+        units::percent(sm),
+        units::percent(tensor),
+        units::percent(dram),
+        CounterBound::of(sm, tensor, dram).meaning()
     ))
 }
 

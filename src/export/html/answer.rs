@@ -158,7 +158,7 @@ fn parts(kind: FindingKind) -> &'static [u8] {
         FindingKind::LaunchBound | FindingKind::TensorByTensor => &[5, 6],
         FindingKind::HostWork | FindingKind::KernelLoading | FindingKind::HostWait => &[6, 7],
         FindingKind::BlockingAllocation => &[4, 6, 7],
-        FindingKind::SmallGrid | FindingKind::NoTensorCores | FindingKind::UnfusedChain => &[0],
+        FindingKind::SmallGrid | FindingKind::NoTensorCores | FindingKind::LowClock | FindingKind::UnfusedChain => &[0],
         FindingKind::ExposedCollective | FindingKind::SlowRank => &[1],
         _ => &[],
     }

@@ -1,9 +1,12 @@
-use super::{CounterBound, CountersBy};
+use super::CountersBy;
 use crate::{
     Report,
-    trace::{GpuCounters, GpuMetric, MetricMeaning, Timestamp, Trace, Work, sample::GpuTrace},
+    analysis::CounterBound,
+    trace::{
+        MetricMeaning, Trace,
+        sample::{GpuTrace, measure_work},
+    },
 };
-use std::time::Duration;
 
 /// A training with products and copies of 2 ms each, and samples of 1 ms on a GPU that does each at its limit.
 fn training() -> Trace {
@@ -18,36 +21,17 @@ fn training() -> Trace {
         });
     }
     let mut trace = trace.trace();
-    let metric = |(meaning, name): (MetricMeaning, &str)| GpuMetric { name: name.to_owned(), meaning };
     let metrics = [
-        (MetricMeaning::SmActive, "sm"),
-        (MetricMeaning::TensorActive, "tensor"),
-        (MetricMeaning::DramActive, "dram"),
-        (MetricMeaning::DramRead, "read"),
-        (MetricMeaning::DramWrite, "write"),
+        MetricMeaning::SmActive,
+        MetricMeaning::TensorActive,
+        MetricMeaning::DramActive,
+        MetricMeaning::DramRead,
+        MetricMeaning::DramWrite,
     ];
-    let rates = |name: &str| match name {
+    measure_work(&mut trace, 1000, metrics, [0.0; 5], |work| match &*work.name().to_string() {
         "gemm" => [96.0, 93.0, 19.0, 0.8e12, 0.1e12],
         _ => [97.0, 0.0, 83.0, 2e12, 2e12],
-    };
-    let mut counters = GpuCounters {
-        interval: Duration::from_millis(1),
-        metrics: metrics.map(metric).into(),
-        ..GpuCounters::default()
-    };
-    let (first, last) = (trace.start().as_unix_nanos(), trace.work().map(Work::end).max().unwrap());
-    for start in (first..last.as_unix_nanos()).step_by(1_000_000) {
-        let end = start + 1_000_000;
-        let mut values = [0.0; 5];
-        for work in trace.work() {
-            let overlap = work.end().as_unix_nanos().min(end).saturating_sub(work.start().as_unix_nanos().max(start));
-            let rates = rates(&work.name().to_string());
-            values.iter_mut().zip(rates).for_each(|(value, rate)| *value += rate * overlap as f64 / 1e6);
-        }
-        counters.times.push((Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end)));
-        counters.values.extend(values);
-    }
-    trace.gpu_counters.push(counters);
+    });
     trace
 }
 

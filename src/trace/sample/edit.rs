@@ -98,6 +98,32 @@ pub fn add_gpu_counters(
     });
 }
 
+/// Adds the hardware counters of the first GPU as it would measure them, in samples of so many microseconds: each value
+/// is the mean of those of the work in its time, and of `idle` for the rest.
+pub fn measure_work<const METRICS: usize>(
+    trace: &mut Trace,
+    micros: u64,
+    metrics: [MetricMeaning; METRICS],
+    idle: [f64; METRICS],
+    of_work: impl Fn(Work<'_>) -> [f64; METRICS],
+) {
+    let (first, nanos) = (trace.start().as_unix_nanos(), micros * 1000);
+    let last = trace.work().map(Work::end).max().unwrap_or_default().as_unix_nanos();
+    let sample = |start: u64| {
+        let mut values = idle;
+        for work in trace.work() {
+            let end = work.end().as_unix_nanos().min(start + nanos);
+            let share = end.saturating_sub(work.start().as_unix_nanos().max(start)) as f64 / nanos as f64;
+            let more = of_work(work).into_iter().zip(idle).map(|(of_work, idle)| share * (of_work - idle));
+            values.iter_mut().zip(more).for_each(|(value, more)| *value += more);
+        }
+        values
+    };
+    let samples: Vec<_> = (first..last).step_by(nanos as usize).map(sample).collect();
+    let metrics = metrics.map(|meaning| (meaning.as_str(), meaning));
+    add_gpu_counters(trace, 0, &metrics, micros, &samples.iter().map(<[f64; METRICS]>::as_slice).collect::<Vec<_>>());
+}
+
 /// Adds an event on the first thread, in a span or in none. Its callsite is like that of the first span.
 pub fn add_event(
     trace: &mut Trace,
