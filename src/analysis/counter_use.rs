@@ -132,6 +132,8 @@ struct DeviceUse<'a> {
     counters: &'a GpuCounters,
     paths: Vec<Path<'a>>,
     groups: Vec<Group>,
+    /// The groups that ran in each sample.
+    of_samples: Vec<Vec<usize>>,
     mixture: Mixture,
 }
 
@@ -145,7 +147,6 @@ struct Group {
     column: usize,
     /// Its time that samples cover.
     nanos: f64,
-    samples: u64,
 }
 
 /// A path of span names.
@@ -181,10 +182,7 @@ impl<'a> DeviceUse<'a> {
         for (shares, (time, _)) in shares.iter().zip(counters.samples()) {
             // Not all are as long as the interval, if that was widened.
             let nanos = time.end.since(time.start).as_nanos() as f64;
-            for (group, share) in shares {
-                groups[*group].nanos += share * nanos;
-                groups[*group].samples += 1;
-            }
+            shares.iter().for_each(|(group, share)| groups[*group].nanos += share * nanos);
         }
         // The longest have places of their own.
         let mut longest: Vec<_> = (0..groups.len()).collect();
@@ -198,16 +196,19 @@ impl<'a> DeviceUse<'a> {
             let busy = shares.into_iter().map(|(group, share)| (groups[group].column, share));
             busy.chain([(Self::IDLE, idle)]).collect()
         };
+        let of_samples = shares.iter().map(|shares| shares.iter().map(|(group, _)| *group).collect()).collect();
         let rows = shares.into_iter().map(row).collect();
         let mixture = Mixture::new(rows, (Self::OTHERS + 1 + groups.len()).min(Self::COLUMNS));
-        Self { trace, counters, paths, groups, mixture }
+        Self { trace, counters, paths, groups, of_samples, mixture }
     }
 
     fn uses(&self) -> Vec<CounterUse> {
         let metrics = self.counters.metrics();
         let samples_of = |metric: usize| self.counters.samples().map(|(_, values)| values[metric]).collect::<Vec<_>>();
         let estimates: Vec<_> = (0..metrics.len()).map(|metric| self.mixture.estimate(&samples_of(metric))).collect();
-        let row = |(subject, members): (CounterSubject, Vec<usize>)| {
+        let members: Vec<_> = self.members().into_iter().collect();
+        let samples = self.sample_counts(&members);
+        let row = |((subject, members), samples): ((CounterSubject, Vec<usize>), u64)| {
             let groups = || members.iter().map(|&group| &self.groups[group]);
             let weights: Vec<_> = groups().map(|group| (group.column, group.nanos)).collect();
             let values = metrics.iter().zip(&estimates).map(|(metric, estimate)| {
@@ -219,13 +220,28 @@ impl<'a> DeviceUse<'a> {
                 subject,
                 device: self.counters.device(),
                 gpu: Duration::from_nanos(groups().map(|group| group.nanos).sum::<f64>() as u64),
-                samples: groups().map(|group| group.samples).sum(),
+                samples,
                 values: values.collect(),
             }
         };
         let mut uses = self.steps();
-        uses.extend(self.members().into_iter().map(row));
+        uses.extend(members.into_iter().zip(samples).map(row));
         uses
+    }
+
+    /// Returns the number of samples in which each subject ran, in one of its groups or in several.
+    fn sample_counts(&self, members: &[(CounterSubject, Vec<usize>)]) -> Vec<u64> {
+        let mut subjects = vec![Vec::new(); self.groups.len()];
+        for (subject, (_, groups)) in members.iter().enumerate() {
+            groups.iter().for_each(|&group| subjects[group].push(subject));
+        }
+        let (mut counts, mut last) = (vec![0; members.len()], vec![None; members.len()]);
+        for (sample, groups) in self.of_samples.iter().enumerate() {
+            for &subject in groups.iter().flat_map(|&group| &subjects[group]) {
+                counts[subject] += u64::from(last[subject].replace(sample) != Some(sample));
+            }
+        }
+        counts
     }
 
     /// Returns the groups that each span, module and kernel consists of.
@@ -300,7 +316,7 @@ impl Grouping {
         }
         let name = work.name().to_string();
         let group = *self.by_name.entry((path, name)).or_insert_with_key(|(path, name)| {
-            self.groups.push(Group { path: *path, name: name.clone(), column: 0, nanos: 0.0, samples: 0 });
+            self.groups.push(Group { path: *path, name: name.clone(), column: 0, nanos: 0.0 });
             self.groups.len() - 1
         });
         self.by_key.extend(key.map(|key| (key, group)));

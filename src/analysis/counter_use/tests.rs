@@ -2,8 +2,8 @@ use super::{CounterSubject, CounterUse};
 use crate::{
     analysis::{Analysis, FindingKind},
     trace::{
-        GpuCounters, GpuMetric, MetricMeaning, Timestamp, Trace, Work,
-        sample::{GpuTrace, at},
+        MetricMeaning, Trace, Work,
+        sample::{GpuTrace, add_gpu_counters, at, measure_work},
     },
 };
 use proptest::prelude::*;
@@ -11,20 +11,8 @@ use std::time::Duration;
 
 /// Adds the samples that a GPU would give whose work has these values, with noise from `noise`.
 fn add_samples(trace: &mut Trace, every: u64, value: impl Fn(Work<'_>) -> f64, mut noise: impl FnMut() -> f64) {
-    let end = trace.work().map(Work::end).max().unwrap();
-    let metric = GpuMetric { name: "dram".to_owned(), meaning: MetricMeaning::DramActive };
-    let mut counters =
-        GpuCounters { interval: Duration::from_micros(every), metrics: vec![metric], ..GpuCounters::default() };
-    for start in (0..).map(|sample| at(sample * every)).take_while(|&start| start < end) {
-        let stop = Timestamp::from_unix_nanos(start.as_unix_nanos() + every * 1000);
-        let overlap = |work: Work<'_>| {
-            work.end().min(stop).as_unix_nanos().saturating_sub(work.start().max(start).as_unix_nanos()) as f64
-        };
-        let mixed: f64 = trace.work().map(|work| overlap(work) * value(work)).sum();
-        counters.times.push((start, stop));
-        counters.values.push((mixed / (every * 1000) as f64 + noise()).max(0.0));
-    }
-    trace.gpu_counters.push(counters);
+    measure_work(trace, every, [MetricMeaning::DramActive], [0.0], |work| [value(work)]);
+    trace.gpu_counters[0].values.iter_mut().for_each(|value| *value = (*value + noise()).max(0.0));
 }
 
 fn dram(uses: &[CounterUse], subject: &CounterSubject) -> (f64, f64) {
@@ -72,22 +60,33 @@ fn spans_of_two_milliseconds_are_told_apart_by_samples_of_one() {
 }
 
 #[test]
+fn a_span_with_several_kernels_in_a_sample_counts_it_once() {
+    let mut trace = GpuTrace::default();
+    for _ in 0..20 {
+        trace.step(|trace| {
+            trace.span("forward", |trace| _ = trace.launch("a", 100).launch("b", 100).launch("c", 100));
+        });
+    }
+    let mut trace = trace.trace();
+    add_samples(&mut trace, 1000, |_| 50.0, || 0.0);
+    let all = trace.gpu_counters()[0].samples().len() as u64;
+    let window = Analysis::of(&trace);
+    let of = |subject: CounterSubject| window.counter_uses().iter().find(|it| it.subject == subject).unwrap().samples;
+    assert!(all >= 6);
+    assert_eq!(of(CounterSubject::Span("forward".to_owned())), all);
+    // The last sample may have the end of `c` only.
+    assert!((all - 1..=all).contains(&of(CounterSubject::Kernel("b".to_owned()))));
+}
+
+#[test]
 fn a_finding_about_kernels_believes_counters_more_than_names() {
     let products = |tensor: Option<f64>| {
         let mut trace = training(20, &[("forward", "sgemm_128x64_nn", 2000), ("loss", "reduce", 300)]);
         if let Some(tensor) = tensor {
-            add_samples(
-                &mut trace,
-                1000,
-                |work| if work.name().to_string() == "reduce" { 0.0 } else { tensor },
-                || 0.0,
-            );
-            let counters = &mut trace.gpu_counters[0];
-            counters.metrics[0].meaning = MetricMeaning::TensorActive;
-            for meaning in [MetricMeaning::SmActive, MetricMeaning::DramActive] {
-                counters.metrics.push(GpuMetric { name: meaning.as_str().to_owned(), meaning });
-            }
-            counters.values = counters.values.iter().flat_map(|&value| [value, 50.0, 10.0]).collect();
+            let metrics = [MetricMeaning::TensorActive, MetricMeaning::SmActive, MetricMeaning::DramActive];
+            measure_work(&mut trace, 1000, metrics, [0.0; 3], |work| {
+                [if work.name().to_string() == "reduce" { 0.0 } else { tensor }, 50.0, 10.0]
+            });
         }
         let found = Analysis::of(&trace).findings().to_vec();
         found.into_iter().find(|finding| finding.kind == FindingKind::NoTensorCores)
@@ -106,12 +105,14 @@ fn a_trace_without_counters_has_no_uses() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Kernels of any lengths and values: whatever is claimed with an error of up to 3 points is within four of these.
+    /// Kernels of any lengths and values, and samples with gaps: whatever is claimed with an error of up to 3 points is
+    /// within four of these.
     #[test]
     fn claimed_errors_hold(
         lengths in prop::collection::vec((20_u64..3000, 0.0..100.0), 1..12),
         every in prop::sample::select(vec![100_u64, 500, 1000]),
         seed in any::<u64>(),
+        is_kept in prop::collection::vec(prop::bool::weighted(0.8), 1..8),
     ) {
         const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
         let kernels: Vec<_> =
@@ -128,6 +129,11 @@ proptest! {
             (state % 2001) as f64 / 1000.0 - 1.0
         };
         add_samples(&mut trace, every, |work| value(&work.name().to_string()), noise);
+        let counters = &mut trace.gpu_counters[0];
+        let mut kept = is_kept.iter().cycle();
+        counters.times.retain(|_| kept.next() == Some(&true));
+        kept = is_kept.iter().cycle();
+        counters.values.retain(|_| kept.next() == Some(&true));
         let window = Analysis::of(&trace);
         for counters in window.counter_uses() {
             let CounterSubject::Kernel(name) = &counters.subject else { continue };
@@ -135,6 +141,27 @@ proptest! {
             let (error, wrong) = (found.error, (found.mean - value(name)).abs());
             let holds = error > 3.0 || wrong <= 1.0 + 4.0 * error;
             prop_assert!(holds, "{}: {} ± {}, not {}", name, found.mean, error, value(name));
+        }
+    }
+
+    /// Samples as only a corrupted file has them: in any order, overlapping, of no or negative length.
+    #[test]
+    fn any_times_give_numbers(
+        samples in prop::collection::vec((0_u64..3000, 0_u64..3000, 0.0..100.0), 0..40),
+        lengths in prop::collection::vec(1_u64..400, 1..6),
+    ) {
+        const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+        let kernels: Vec<_> = lengths.iter().zip(NAMES).map(|(&micros, name)| (name, name, micros)).collect();
+        let mut trace = training(3, &kernels);
+        add_gpu_counters(&mut trace, 0, &[("dram", MetricMeaning::DramActive)], 1000, &[]);
+        let counters = &mut trace.gpu_counters[0];
+        counters.times = samples.iter().map(|&(start, end, _)| (at(start), at(end))).collect();
+        counters.values = samples.iter().map(|(.., value)| *value).collect();
+        let window = Analysis::of(&trace);
+        for counters in window.counter_uses() {
+            let value = counters.value(MetricMeaning::DramActive).unwrap();
+            prop_assert!(value.mean.is_finite() && value.error.is_finite(), "{:?}", counters);
+            prop_assert!((0.0..=100.0).contains(&value.mean) && value.error >= 0.0, "{:?}", counters);
         }
     }
 }
