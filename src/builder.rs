@@ -10,6 +10,7 @@ use crate::control::Listen;
 use crate::{
     activity::{Activities, Activity},
     analysis::Analysis,
+    cpu_time::CpuTime,
     export::{Exporter, OnTrace},
     flight::FlightRecorder,
     gpu::{Counters, DetachPolicy},
@@ -32,6 +33,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 /// | [`activities`](Self::activities) | spans, kernels and copies |
 /// | [`memory_snapshots`](Self::memory_snapshots) | allocations are followed in windows only |
 /// | [`samples`](Self::samples) | none: only spans say what threads do |
+/// | [`cpu_time`](Self::cpu_time) | wall-clock time only |
 /// | [`flight_recorder`](Self::flight_recorder) | none: nothing is kept of steps that are not recorded |
 /// | [`counters`](Self::counters) | none of the GPU's hardware counters |
 /// | [`detach_after`](Self::detach_after) | as soon as it pays, or [`DETACH_AFTER`](Self::DETACH_AFTER), 250 ms |
@@ -76,6 +78,7 @@ pub struct ProfilerBuilder {
     raw_folder: Option<PathBuf>,
     snapshots: Option<MemorySnapshots>,
     samples: Option<Samples>,
+    cpu_time: Option<CpuTime>,
     flight: Option<FlightRecorder>,
     metadata: Metadata,
 }
@@ -125,6 +128,7 @@ impl ProfilerBuilder {
             raw_folder: None,
             snapshots: None,
             samples: None,
+            cpu_time: None,
             flight: None,
             metadata: Metadata::of_this_process(),
         }

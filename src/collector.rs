@@ -6,6 +6,7 @@
 use crate::{
     budget::Budget,
     clock::{Anchor, Timeline},
+    cpu_time::{ThreadMeter, ThreadUsage},
     host::{Host, LaneReader},
     recording::{ClosedWindow, GpuRecording, HandOn, Record, Recording, RegistryId, ThreadRecords},
     trace::Losses,
@@ -47,6 +48,8 @@ pub(crate) struct Collector {
     next: u32,
     budget: Arc<Budget>,
     losses: Losses,
+    /// The reader of the threads' CPU time, if that is wanted.
+    threads: Option<ThreadMeter>,
 }
 
 impl Collector {
@@ -61,7 +64,13 @@ impl Collector {
     /// How long a thread may be inside a call to a device's API: launches wait while the device's queue is full.
     const GRACE_IN_CALL: Duration = Duration::from_millis(100);
 
-    pub(crate) fn new(host: Arc<Host>, commands: Receiver<Command>, hand_on: HandOn, budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(
+        host: Arc<Host>,
+        commands: Receiver<Command>,
+        hand_on: HandOn,
+        budget: Arc<Budget>,
+        threads: Option<ThreadMeter>,
+    ) -> Self {
         Self {
             host,
             commands,
@@ -74,6 +83,7 @@ impl Collector {
             next: 0,
             budget,
             losses: Losses::default(),
+            threads,
         }
     }
 
@@ -94,11 +104,15 @@ impl Collector {
                 self.commands.recv().unwrap_or(Command::Finish { lost_steps: 0 })
             };
             match command {
-                Command::Opened => self.open = true,
+                Command::Opened => {
+                    self.open = true;
+                    self.threads.iter_mut().for_each(ThreadMeter::open);
+                }
                 Command::Closed(window) => {
+                    let thread_usage = self.threads.as_mut().map_or_else(Vec::new, ThreadMeter::close);
                     std::thread::sleep(Self::GRACE.saturating_sub(window.closed.elapsed()));
                     self.drain_until_calls_return(&window);
-                    self.hand_on(*window);
+                    self.hand_on(*window, thread_usage);
                     // If the next window is already open, its `Opened` is still in the queue.
                     self.open = false;
                 }
@@ -145,7 +159,8 @@ impl Collector {
         }
     }
 
-    fn hand_on(&mut self, window: ClosedWindow) {
+    fn hand_on(&mut self, window: ClosedWindow, thread_usage: Vec<ThreadUsage>) {
+        self.budget.take(thread_usage.len() * ThreadUsage::COST);
         for intake in &mut self.intakes {
             // A thread that has written nothing for this window, nor since, may still have open spans. Their stack is
             // read before the lane: if the thread resumes just now, it first writes its open spans itself.
@@ -174,6 +189,7 @@ impl Collector {
             threads,
             losses: std::mem::take(&mut self.losses),
             gpu: GpuRecording::default(),
+            thread_usage,
         };
         (self.hand_on)(recording);
     }
@@ -355,7 +371,9 @@ impl Intake {
             | Record::Context { .. }
             | Record::Unsampled { .. }
             | Record::Parent { .. }
+            | Record::CpuStart { .. }
             | Record::Backtrace(_) => return !self.skipping,
+            Record::CpuEnd { id, .. } => return !self.skipped.contains(&id),
             Record::ContextOf { id } => self.skipping = self.skipped.contains(&id),
             // Without it, calls would be attributed to the wrong spans.
             Record::Adopt(_) => return true,

@@ -65,6 +65,11 @@ pub enum Hint {
     },
     /// Filters disabled spans that the program reached.
     Disabled(DisabledSpans),
+    /// [CPU time](crate::ProfilerBuilder::cpu_time) was not read.
+    NoCpuTime {
+        /// The reason.
+        because: String,
+    },
     /// A tool asks for NVTX ranges (feature `nvtx`), but does not receive them.
     NoNvtx {
         /// The reason.
@@ -157,6 +162,7 @@ impl fmt::Display for Hint {
                 f.write_str("before the run ended")
             }
             Self::Disabled(disabled) => disabled.fmt(f),
+            Self::NoCpuTime { because } => write!(f, "CPU time was not read: {because}"),
             Self::NoNvtx { because } => write!(f, "spans are not NVTX ranges: {because}"),
         }
     }

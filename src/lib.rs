@@ -105,6 +105,8 @@
 //! - `clap`: overrides such as `--profiling.active 2` for programs that use clap; includes `config`.
 //! - `config`: settings from files and environment variables ([`Profiler`]`::from_env`).
 //! - `cuda` (default): records NVIDIA GPUs, on Linux. Building it does not require CUDA.
+//! - `cpu-time`: the CPU time of spans and steps, context switches and page faults, on Unix
+//!   ([`ProfilerBuilder::cpu_time`]).
 //! - `gzip` (default): compressed Chrome traces.
 //! - `control`: a running program can be asked for its state and for windows by other processes of the same user, on
 //!   Unix ([`ProfilerBuilder`]`::listen`).
@@ -135,6 +137,7 @@ pub mod config;
 mod config_error;
 pub mod control;
 mod correlate;
+mod cpu_time;
 mod delivery;
 mod disk_limit;
 mod ending;
@@ -178,6 +181,7 @@ pub use self::replay::replay;
 pub use self::{
     activity::Activity,
     builder::ProfilerBuilder,
+    cpu_time::CpuTime,
     error::Error,
     export::{Chrome, Collected, Exporter, Html, Perfetto, Stacks, TensorBoard},
     failure::Failure,

@@ -5,6 +5,7 @@
 
 use crate::{
     clock::{Anchor, Ticks, Timeline},
+    cpu_time::ProcessUsage,
     delivery::Delivery,
     export::{ExportResult, StepExporter, StepSummary},
     failure::{Failure, Failures, panic_message},
@@ -58,11 +59,21 @@ impl StepSender {
     const CAPACITY: usize = 1 << 15;
 
     /// Writes the step that has ended. A step that does not fit is counted as lost, together with its counters.
-    pub(crate) fn send(&mut self, host: &Host, number: u64, phase: Phase, end: Ticks, by_step: bool) {
+    pub(crate) fn send(
+        &mut self,
+        host: &Host,
+        number: u64,
+        phase: Phase,
+        end: Ticks,
+        by_step: bool,
+        usage: Option<ProcessUsage>,
+    ) {
         let step = EndedStep { number, phase, start: self.start, end, by_step };
+        let duration = host.clock().duration(end.0.saturating_sub(self.start.0));
         self.start = end;
         let Some(counters) = host.counters() else { return };
         counters.with(|latest| {
+            usage.iter().flat_map(|usage| usage.counters(duration)).for_each(|(name, value)| latest.set(name, value));
             let values = latest.values();
             if by_step || !values.is_empty() {
                 if self.ring.slots() > values.len() {

@@ -25,7 +25,7 @@ const FLOORS: &[&[&str]] = &[
         "thread",
         "units",
     ],
-    &["disk_limit", "heap", "sampling"],
+    &["cpu_time", "disk_limit", "heap", "sampling"],
     &["analysis", "progress", "step_sample"],
     &["request"],
     &["recording", "flight"],

@@ -4,6 +4,7 @@ use crate::{
     analysis::FollowedMemory,
     budget::Budget,
     collector::{Collector, Command},
+    cpu_time::ThreadMeter,
     disk_limit::DiskLimit,
     error::Error,
     failure::Failures,
@@ -45,6 +46,8 @@ pub(super) struct BackgroundParts {
     /// Failures so far.
     pub(super) failures: Failures,
     pub(super) raw_folder: Option<PathBuf>,
+    /// The reader of the threads' CPU time, if that is wanted.
+    pub(super) threads: Option<ThreadMeter>,
     /// The limit on the files of windows, if there is one.
     pub(super) disk_limit: Option<DiskLimit>,
 }
@@ -95,7 +98,7 @@ impl Background {
         };
         // The exporters' thread ends when the last sender is gone.
         drop(to_exports);
-        let collector = Collector::new(Arc::clone(&host), to_collector, hand_on, Arc::clone(&budget));
+        let collector = Collector::new(Arc::clone(&host), to_collector, hand_on, Arc::clone(&budget), parts.threads);
         let memory = parts.follows_memory.then(|| {
             let (host, gpu, metadata) = (Arc::clone(&host), gpu.clone(), Arc::clone(&metadata));
             MemoryThread::start(MemoryParts { host, gpu, metadata, snapshots, wakes })

@@ -10,6 +10,7 @@ use crate::{
     activity::Activity,
     budget::Budget,
     clock::Clock,
+    cpu_time::{CpuTime, ThreadMeter, UsageMeter},
     disk_limit::DiskLimit,
     ending::{AtEnd, Ending, Shown},
     error::Error,
@@ -41,6 +42,7 @@ use std::{
     ops::RangeInclusive,
     sync::{Arc, mpsc},
 };
+use tracing::level_filters::LevelFilter;
 
 impl ProfilerBuilder {
     /// Builds the layer and the profiler, and starts the background threads. Add the layer to the subscriber, and keep
@@ -79,6 +81,10 @@ impl ProfilerBuilder {
         if heap.is_some() {
             host.count_heap();
         }
+        let timed = self.cpu_time.map_or(LevelFilter::OFF, CpuTime::span_level);
+        if timed != LevelFilter::OFF {
+            host.time_cpu();
+        }
         #[cfg(all(feature = "nvtx", unix))]
         if self.nvtx {
             host.use_nvtx();
@@ -111,6 +117,7 @@ impl ProfilerBuilder {
                 snapshots: self.snapshots,
                 failures,
                 raw_folder,
+                threads: self.cpu_time.map(|_| ThreadMeter::default()),
                 disk_limit: self.disk_limit_bytes.map(DiskLimit::new),
             })?;
         let samples = activities.has(Activity::Samples).then(|| self.samples.unwrap_or_default());
@@ -128,6 +135,7 @@ impl ProfilerBuilder {
             exported,
             heap,
             sampler,
+            usage: self.cpu_time.map(|_| UsageMeter::default()),
             flight: self.flight,
         }));
         if keeps_recent {
@@ -152,7 +160,7 @@ impl ProfilerBuilder {
                 AtEnd::new(move || listener.close())
             }
         };
-        let layer = ProfilerLayer::new(host, activities.has(Activity::Host), step_on, self.backtraces);
+        let layer = ProfilerLayer::new(host, activities.has(Activity::Host), step_on, self.backtraces, timed);
         let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, activities, shown, run.unrecorded, at_end));
         // This is the last step, so that functions that CUDA has called at exit are called later.
         #[cfg(all(feature = "signals", unix))]
@@ -186,6 +194,7 @@ impl ProfilerBuilder {
             budget: Arc::new(Budget::new(0)),
             heap: None,
             sampler: None,
+            usage: None,
             exported: Arc::default(),
             flight: None,
         }));
@@ -200,7 +209,7 @@ impl ProfilerBuilder {
             #[cfg(all(feature = "signals", unix))]
             None,
         );
-        (ProfilerLayer::new(host, false, None, false), profiler)
+        (ProfilerLayer::new(host, false, None, false, LevelFilter::OFF), profiler)
     }
 
     /// Checks the settings, and that exporters can export.

@@ -1,7 +1,7 @@
 //! The settings of what looks inside spans: sampled stacks, hardware counters, ranges for other tools.
 
 use super::ProfilerBuilder;
-use crate::{activity::Activity, gpu::Counters, sampling::Samples};
+use crate::{activity::Activity, cpu_time::CpuTime, gpu::Counters, sampling::Samples};
 
 impl ProfilerBuilder {
     /// Samples hardware counters of NVIDIA GPUs while windows are open: how busy the SMs, the tensor cores and the
@@ -41,6 +41,31 @@ impl ProfilerBuilder {
     /// ```
     pub fn samples(mut self, samples: Samples) -> Self {
         self.samples = Some(samples);
+        self
+    }
+
+    /// Reads CPU time next to wall-clock time, so that a span that waits can be told from one that computes. By default,
+    /// none is read.
+    ///
+    /// [`CpuTime::steps`] reads that of the process at the end of each step, with context switches and page faults;
+    /// [`CpuTime::spans`] also that of the thread at each enter and exit of a recorded span, which costs two system
+    /// calls a span: `docs/cpu_time.md` has the figures. It needs the feature `cpu-time`.
+    ///
+    /// ```
+    /// # use kernspan::{Collected, CpuTime, Profiler};
+    /// let collected = Collected::new();
+    /// let (layer, profiler) =
+    ///     Profiler::builder().cpu_time(CpuTime::spans()).export(collected.clone()).build()?;
+    /// # drop(layer);
+    /// // … train …
+    /// profiler.finish()?;
+    /// for span in collected.only().spans() {
+    ///     println!("{} took {:?} and ran {:?}", span.name(), span.duration(), span.cpu_time());
+    /// }
+    /// # Ok::<(), kernspan::Error>(())
+    /// ```
+    pub fn cpu_time(mut self, cpu_time: CpuTime) -> Self {
+        self.cpu_time = Some(cpu_time);
         self
     }
 

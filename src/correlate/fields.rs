@@ -4,7 +4,7 @@
 use crate::{
     clock::Ticks,
     recording::RegistryId,
-    trace::{Counter, EventData, FieldData, SpanId, Trace, convention},
+    trace::{Counter, EventData, FieldData, SpanId, Timestamp, Trace, convention},
 };
 use rustc_hash::FxHashMap;
 use std::{
@@ -122,6 +122,25 @@ pub(super) fn extract_counters(events: Vec<EventData>, trace: &Trace) -> (Vec<Ev
     let mut counters: Vec<_> = counters.collect();
     Counter::sort(&mut counters);
     (events, counters, lost)
+}
+
+/// Adds the counters of what the process used, with the moments from which on they are drawn. The program may have
+/// counters of the same names.
+pub(super) fn add_counters(counters: &mut Vec<Counter>, used: Vec<(Timestamp, Vec<(String, f64)>)>) {
+    let mut index: FxHashMap<Arc<str>, usize> =
+        counters.iter().enumerate().map(|(index, counter)| (Arc::clone(&counter.name), index)).collect();
+    for (at, values) in used {
+        for (name, value) in values {
+            let known = index.get(name.as_str()).copied().unwrap_or_else(|| {
+                let name: Arc<str> = name.into();
+                counters.push(Counter { name: Arc::clone(&name), samples: Vec::new() });
+                index.insert(name, counters.len() - 1);
+                counters.len() - 1
+            });
+            counters[known].samples.push((at, value));
+        }
+    }
+    Counter::sort(counters);
 }
 
 /// Counts the values of counters that are on spans.

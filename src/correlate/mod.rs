@@ -15,6 +15,7 @@ mod nest;
 mod stacks;
 mod streams;
 mod tables;
+mod thread_state;
 mod threads;
 
 #[cfg(feature = "read")]
@@ -28,6 +29,7 @@ use self::{
 };
 use crate::{
     clock::{Ticks, Timeline},
+    cpu_time::{THREAD_COUNTER, ThreadUsage},
     heap::HeapSample,
     recording::{Recording, level_of},
     trace::{HeapSampleData, Level, Metadata, Step, StepId, Trace, Track, TrackId},
@@ -37,7 +39,7 @@ use std::sync::Arc;
 
 /// Makes a trace of a recording.
 pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace {
-    let Recording { window, timeline, mut threads, mut losses, gpu: gpu_recording } = recording;
+    let Recording { window, timeline, mut threads, mut losses, gpu: gpu_recording, thread_usage } = recording;
     losses.over_memory += window.lost_steps;
     let (start, end) = (window.open.unix, timeline.at(window.close.ticks));
     // The main thread comes first, since its id is the lowest. The sort is stable: a thread that has the id of an
@@ -61,6 +63,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     trace.losses.truncated += trace.fields.iter().filter(|field| field.value.is_truncated()).count() as u64;
 
     trace.steps.reserve_exact(window.steps.len());
+    let mut usage = Vec::new();
     for mark in window.steps {
         let track = trace.tracks.iter().position(|track| track.thread == mark.thread.id && track.overlap == 0);
         let track = TrackId::new(track.unwrap_or_else(|| {
@@ -70,7 +73,13 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
         let start = timeline.at(mark.start);
         let end = timeline.at(mark.end).max(start);
         trace.steps.push(Step { number: mark.number, track, start, end, cut: mark.cut });
+        let counters = mark.usage.map(|usage| usage.counters(end.since(start)));
+        let named = |(name, value): (&str, f64)| (name.to_owned(), value);
+        usage.extend(counters.map(|counters| (start, counters.into_iter().map(named).collect::<Vec<_>>())));
     }
+    let of_thread = |used: ThreadUsage| (format!("{THREAD_COUNTER}{}", used.name), used.percent);
+    usage.push((trace.start, thread_usage.into_iter().map(of_thread).collect()));
+    fields::add_counters(&mut trace.counters, usage);
     if let Some(heap) = window.heap {
         trace.losses.over_memory += heap.lost;
         trace.losses.unreachable += heap.missed;
@@ -198,7 +207,8 @@ mod tests {
         };
         let threads = threads.into_iter().enumerate().map(thread).collect();
         let timeline = Clock::mock().timeline(&[open, close]);
-        let recording = Recording { window, timeline, threads, losses: Losses::default(), gpu };
+        let recording =
+            Recording { window, timeline, threads, losses: Losses::default(), gpu, thread_usage: Vec::new() };
         correlate(recording, Arc::new(Metadata::default()))
     }
 

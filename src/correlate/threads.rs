@@ -1,14 +1,24 @@
 //! Turns the records of each thread into spans, events, API calls, allocations and operations.
 
-use super::{Callsites, backtrace::frames, enters::Enters, fields::Updates, gpu::Origins, nest, tables::Operations};
+use super::{
+    Callsites,
+    backtrace::frames,
+    enters::Enters,
+    fields::Updates,
+    gpu::Origins,
+    nest,
+    tables::Operations,
+    thread_state::{Owner, ThreadState},
+};
 use crate::{
     clock::{Ticks, Timeline},
-    recording::{Callsite, DeviceCall, Function, MemoryCall, MemoryFacts, Origin, Record, RegistryId, ThreadRecords},
+    recording::{Callsite, DeviceCall, Function, MemoryCall, MemoryFacts, Record, RegistryId, ThreadRecords},
     trace::{
         AllocationData, Api, ApiCallData, Attribution, CallsiteId, Cut, DeviceId, EventData, FieldData, FieldRange,
         MemoryChange, Operation, OperationCallData, SpanData, SpanId, Trace, TraceContext, Track, TrackId, Value,
     },
 };
+use rustc_hash::FxHashMap;
 use std::{collections::HashMap, ops::RangeInclusive, sync::Arc};
 
 /// The state of adding the records of threads to a trace.
@@ -24,43 +34,8 @@ pub(super) struct Threads<'a> {
     updates: Updates,
     /// The fields that instances of a span share, by address, which stays the same as long as this map holds them.
     shared: HashMap<*const FieldData, (Arc<[FieldData]>, FieldRange)>,
-}
-
-/// The state of reading the records of one thread.
-struct ThreadState {
-    /// The first of the thread's tracks.
-    track: TrackId,
-    open: Vec<(RegistryId, SpanId)>,
-    calls: Vec<(ApiCallData, Option<Origin>)>,
-    adopted: Option<Origin>,
-    owner: Owner,
-}
-
-/// The owner of the fields, contexts and backtraces that come next in a thread's records.
-enum Owner {
-    Span(SpanId),
-    /// All open instances of a span. Only a context comes next, and no fields.
-    Instances(Vec<SpanId>),
-    Event,
-    Update,
-    /// A span or event after the end of the window, which is left out.
-    Nobody,
-}
-
-impl ThreadState {
-    fn new(track: TrackId) -> Self {
-        Self { track, open: Vec::new(), calls: Vec::new(), adopted: None, owner: Owner::Nobody }
-    }
-
-    /// The innermost span that is open.
-    fn innermost(&self) -> Option<SpanId> {
-        self.open.last().map(|&(_, span)| span)
-    }
-
-    /// The open instances of a span, the one entered last at the end.
-    fn instances(&self, id: RegistryId) -> impl DoubleEndedIterator<Item = SpanId> {
-        self.open.iter().filter(move |(open, _)| *open == id).map(|&(_, span)| span)
-    }
+    /// The CPU time in nanoseconds of spans that have it.
+    cpu_times: FxHashMap<SpanId, u64>,
 }
 
 impl<'a> Threads<'a> {
@@ -73,8 +48,8 @@ impl<'a> Threads<'a> {
         operations: &'a mut Operations,
     ) -> Self {
         let (origins, enters) = (Origins::default(), Enters::default());
-        let (updates, shared) = (Updates::default(), HashMap::new());
-        Self { trace, callsites, timeline, window, functions, operations, origins, enters, updates, shared }
+        let (updates, shared, cpu_times) = Default::default();
+        Self { trace, callsites, timeline, window, functions, operations, origins, enters, updates, shared, cpu_times }
     }
 
     /// Adds the threads. Returns the origins of the calls, allocations and operations that were made on behalf of
@@ -87,6 +62,7 @@ impl<'a> Threads<'a> {
         let shared = self.shared.values().map(|(_, range)| range.start).collect();
         std::mem::take(&mut self.updates).apply(self.trace, *self.window.end(), &shared);
         self.apply_names();
+        self.trace.set_cpu_times(self.cpu_times);
         (self.origins, self.enters)
     }
 
@@ -184,6 +160,12 @@ impl<'a> Threads<'a> {
                     *heap.entry(span).or_default() += used;
                 }
             }
+            Record::CpuStart { nanos } => {
+                if let Owner::Span(span) = state.owner {
+                    state.cpu_starts.push((span, nanos));
+                }
+            }
+            Record::CpuEnd { nanos, id } => state.cpu = state.cpu_time(id, nanos),
             Record::Parent { id } if matches!(state.owner, Owner::Span(_)) => self.enters.add_parent(id),
             // These were made before the window or after it.
             Record::Call(_) | Record::Memory(_) | Record::Parent { .. } => {}
@@ -237,10 +219,11 @@ impl<'a> Threads<'a> {
         let Some(index) = state.open.iter().rposition(|(open, _)| *open == id) else { return };
         let (_, span) = state.open.remove(index);
         if at <= *self.window.end() {
-            let span = &mut self.trace.spans[span.index()];
+            let data = &mut self.trace.spans[span.index()];
             // On some machines, the cycle counters of two cores differ a little.
-            span.end = self.timeline.at(at).max(span.start);
-            span.cut.end = false;
+            data.end = self.timeline.at(at).max(data.start);
+            data.cut.end = false;
+            self.cpu_times.extend(state.cpu.take().filter(|(timed, _)| *timed == span));
         }
     }
 

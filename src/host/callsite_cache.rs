@@ -33,7 +33,8 @@ thread_local! {
     static OUTSIDE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns the key of a profiler and a window. The control word has two bits and, in its upper half, the window.
+/// Returns the key of a profiler and a window. The control word has two bits, the marks of what is measured from bit 30
+/// on, and the window in its upper half.
 #[inline]
 fn key(profiler: u64, control: Control) -> u64 {
     control.as_u64() ^ profiler << 3

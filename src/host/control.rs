@@ -8,6 +8,14 @@ pub(crate) struct Control(u64);
 impl Control {
     pub(crate) const OFF: Self = Self(0);
 
+    // The marks are just below the number of the window. The bits below them are free for keys that contain the word:
+    // see `callsite_cache`.
+
+    /// The mark that the heap is counted.
+    pub(super) const HEAP: u64 = 1 << 31;
+    /// The mark that spans have CPU time.
+    pub(super) const CPU_TIME: u64 = 1 << 30;
+
     /// Returns the word for storing in an atomic.
     pub(super) const fn as_u64(self) -> u64 {
         self.0
@@ -27,14 +35,25 @@ impl Control {
         Self(2 | u64::from(window) << 32)
     }
 
-    /// Returns the word with the mark that the heap is counted, unless it is off.
-    pub(super) fn counting_heap(self) -> Self {
-        if self.is_off() { self } else { Self(self.0 | 4) }
+    /// Returns the word with these marks, unless it is off.
+    pub(super) fn marked(self, marks: u64) -> Self {
+        if self.is_off() { self } else { Self(self.0 | marks) }
+    }
+
+    /// Whether something is measured at each enter and exit: the heap, CPU time, or both.
+    #[inline]
+    pub(super) fn measures(self) -> bool {
+        self.0 & (Self::HEAP | Self::CPU_TIME) != 0
     }
 
     /// Whether the heap is counted: see [`heap`](crate::heap).
     pub(super) fn counts_heap(self) -> bool {
-        self.0 & 4 != 0
+        self.0 & Self::HEAP != 0
+    }
+
+    /// Whether spans have CPU time: see [`CpuTime::spans`](crate::CpuTime::spans).
+    pub(super) fn times_cpu(self) -> bool {
+        self.0 & Self::CPU_TIME != 0
     }
 
     pub(super) fn is_off(self) -> bool {

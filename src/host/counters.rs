@@ -100,8 +100,14 @@ impl Latest {
         std::mem::take(&mut self.lost)
     }
 
-    fn set(&mut self, field: &Field, value: f64) {
-        let Some(name) = field.name().strip_prefix(convention::COUNTER) else { return };
+    fn set_field(&mut self, field: &Field, value: f64) {
+        if let Some(name) = field.name().strip_prefix(convention::COUNTER) {
+            self.set(name, value);
+        }
+    }
+
+    /// Sets the value of a counter in this step.
+    pub(crate) fn set(&mut self, name: &'static str, value: f64) {
         if let Some((_, latest)) = self.values.iter_mut().find(|(counter, _)| *counter == name) {
             *latest = value;
         } else if self.values.len() < Counters::MAX {
@@ -114,15 +120,15 @@ impl Latest {
 
 impl Visit for Latest {
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.set(field, value);
+        self.set_field(field, value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.set(field, value as f64);
+        self.set_field(field, value as f64);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.set(field, value as f64);
+        self.set_field(field, value as f64);
     }
 
     /// Counts text and other values that are not numbers, and so not samples.

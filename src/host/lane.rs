@@ -5,6 +5,7 @@
 //! close, [`calls`] writes device API calls and framework operations.
 
 mod calls;
+mod cpu_time;
 mod join;
 mod otel_contexts;
 mod reader;
@@ -201,6 +202,7 @@ impl Lane {
         usual
     }
 
+    /// Enters a span. Returns whether it is recorded.
     #[inline]
     pub(super) fn enter(
         &mut self,
@@ -209,7 +211,7 @@ impl Lane {
         sources: &Sources<'_, impl Resolve>,
         mut backtrace: Option<Box<Backtrace>>,
         context: Option<TraceContext>,
-    ) {
+    ) -> bool {
         let depth = self.stack.depth();
         let recorded = loop {
             let follows = self.follow(control, sources);
@@ -233,6 +235,7 @@ impl Lane {
         }
         self.stack.push(id, recorded);
         callsite_cache::set_inside();
+        recorded
     }
 
     #[inline]

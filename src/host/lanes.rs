@@ -23,8 +23,8 @@ pub(super) struct Lanes {
     /// The number of the profiler, which distinguishes the lanes of several profilers on one thread.
     profiler: u64,
     capacity: usize,
-    /// Whether the heap is counted.
-    counts_heap: bool,
+    /// The marks that the control word has in every phase but off.
+    marks: u64,
     rings: Mutex<Rings>,
     /// Records for which there was no lane.
     unreachable: AtomicU64,
@@ -52,12 +52,12 @@ impl Lanes {
         let profiler = NEXT.fetch_add(1, Ordering::Relaxed);
         let control = AtomicU64::new(Control::waiting(0).as_u64());
         let (rings, unreachable) = (Mutex::default(), AtomicU64::new(0));
-        Self { control, profiler, capacity, counts_heap: false, rings, unreachable }
+        Self { control, profiler, capacity, marks: 0, rings, unreachable }
     }
 
-    /// Marks the control word, now and in future, with the fact that the heap is counted.
-    pub(super) fn count_heap(&mut self) {
-        self.counts_heap = true;
+    /// Marks the control word, now and in future, with what is measured at each enter and exit.
+    pub(super) fn mark(&mut self, mark: u64) {
+        self.marks |= mark;
         self.set_control(self.control());
     }
 
@@ -68,8 +68,7 @@ impl Lanes {
     }
 
     pub(super) fn set_control(&self, control: Control) {
-        let control = if self.counts_heap { control.counting_heap() } else { control };
-        self.control.store(control.as_u64(), Ordering::Relaxed);
+        self.control.store(control.marked(self.marks).as_u64(), Ordering::Relaxed);
         if control.is_off() {
             self.lock_rings().free.clear();
         }

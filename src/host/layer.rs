@@ -1,8 +1,11 @@
-//! The `tracing` layer, which records spans and events.
+//! The `tracing` layer, which records spans and events. [`measured`] is what it does where the heap or CPU time is
+//! measured.
+
+mod measured;
 
 use super::{
     Control, Host, callsite_cache, fields,
-    lane::{Found, Lane, Resolve, Sources},
+    lane::{Found, Resolve, Sources},
     none_layer::NoneLayer,
     reached_spans,
     until_finished::UntilFinished,
@@ -50,6 +53,8 @@ pub struct ProfilerLayer {
     spans: bool,
     step_on: Option<StepOn>,
     backtraces: bool,
+    /// The most verbose level of spans that have CPU time.
+    timed: LevelFilter,
     /// Whether spans are also ranges for another tool.
     #[cfg(all(feature = "nvtx", unix))]
     ranges: bool,
@@ -70,7 +75,13 @@ impl fmt::Debug for StepOn {
 }
 
 impl ProfilerLayer {
-    pub(crate) fn new(host: Arc<Host>, spans: bool, step_on: Option<StepOn>, backtraces: bool) -> Self {
+    pub(crate) fn new(
+        host: Arc<Host>,
+        spans: bool,
+        step_on: Option<StepOn>,
+        backtraces: bool,
+        timed: LevelFilter,
+    ) -> Self {
         Self {
             #[cfg(all(feature = "nvtx", unix))]
             ranges: host.has_ranges(),
@@ -78,6 +89,7 @@ impl ProfilerLayer {
             spans,
             step_on,
             backtraces,
+            timed,
             none: NoneLayer::default(),
         }
     }
@@ -162,15 +174,12 @@ impl ProfilerLayer {
         Some(found)
     }
 
+    /// Enters a span. Returns whether it is recorded.
     #[inline(never)]
-    fn enter<S>(&self, control: Control, id: RegistryId, ctx: &Context<'_, S>)
+    fn enter<S>(&self, control: Control, id: RegistryId, ctx: &Context<'_, S>) -> bool
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let _uncounted = Uncounted::begin_if(control.counts_heap());
-        if control.counts_heap() {
-            self.note_heap(control, ctx);
-        }
         // Not `bool::then`, whose frame would come first in the backtrace.
         let mut backtrace = None;
         if self.backtraces && control.is_recording() {
@@ -184,11 +193,14 @@ impl ProfilerLayer {
         } else {
             None
         };
-        let write = |lane: &mut Lane| lane.enter(control, id, &self.sources(control, ctx), backtrace, context);
-        lanes.with_or_count(control, write);
+        let mut recorded = false;
+        lanes.with_or_count(control, |lane| {
+            recorded = lane.enter(control, id, &self.sources(control, ctx), backtrace, context);
+        });
         if watchers.any() {
             watchers.notify_changed(control.is_recording(), lanes, clock);
         }
+        recorded
     }
 
     #[inline(never)]
@@ -196,10 +208,6 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let _uncounted = Uncounted::begin_if(control.counts_heap());
-        if control.counts_heap() {
-            self.note_heap(control, ctx);
-        }
         let Host { lanes, lookup, contexts, watchers, clock, .. } = &*self.host;
         if control.is_recording() {
             contexts.at_exit(control, id, &self.sources(control, ctx), lanes, lookup);
@@ -207,17 +215,6 @@ impl ProfilerLayer {
         lanes.with(|lane| lane.exit(control, id, &self.sources(control, ctx)));
         if watchers.any() && control.is_recording() {
             watchers.notify_changed(true, lanes, clock);
-        }
-    }
-
-    /// Writes what the thread has allocated so far: it belongs to the spans that are open now.
-    #[cold]
-    fn note_heap<S>(&self, control: Control, ctx: &Context<'_, S>)
-    where
-        S: Subscriber + for<'a> LookupSpan<'a>,
-    {
-        if control.is_recording() {
-            self.host.lanes.with_or_count(control, |lane| lane.note_heap(control, &self.sources(control, ctx)));
         }
     }
 
@@ -319,8 +316,10 @@ where
         let done = !self.spans
             || control.is_off()
             || !control.is_recording() && self.host.lanes.with_first(|lane| lane.enter_unrecorded(control, id));
-        if !done {
+        if !done && !control.measures() {
             self.enter(control, id, &ctx);
+        } else if !done {
+            self.enter_measured(control, id, &ctx);
         }
     }
 
@@ -333,8 +332,10 @@ where
         let done = !self.spans
             || control.is_off()
             || !control.is_recording() && self.host.lanes.with_first(|lane| lane.exit_unrecorded(control, id));
-        if !done {
+        if !done && !control.measures() {
             self.exit(control, id, &ctx);
+        } else if !done {
+            self.exit_measured(control, id, &ctx);
         }
     }
 

@@ -110,7 +110,12 @@ impl Host {
 
     /// Has threads write what they allocate on the heap.
     pub(crate) fn count_heap(&mut self) {
-        self.lanes.count_heap();
+        self.lanes.mark(Control::HEAP);
+    }
+
+    /// Has threads write their CPU time at the enters and exits of spans.
+    pub(crate) fn time_cpu(&mut self) {
+        self.lanes.mark(Control::CPU_TIME);
     }
 
     pub(crate) fn clock(&self) -> &Clock {

@@ -125,6 +125,11 @@ impl Stack {
         self.depth += 1;
     }
 
+    /// Whether a span is open and recorded. Of one that is open several times, the innermost counts.
+    pub(super) fn is_recorded(&self, id: RegistryId) -> bool {
+        self.to_vec().iter().rfind(|open| open.id == id).is_some_and(|open| open.recorded)
+    }
+
     /// Removes a span, and returns whether it is recorded; `None` if it is not open.
     #[inline]
     pub(super) fn pop(&mut self, id: RegistryId) -> Option<bool> {

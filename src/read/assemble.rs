@@ -171,6 +171,7 @@ fn add_spans(trace: &mut Trace, host: &mut HostEvents, links: &mut Vec<(SpanId, 
     trace.backtraces = std::mem::take(&mut host.backtraces).into_iter().collect();
     let heap = std::mem::take(&mut host.heap);
     trace.heap = (!heap.is_empty()).then(|| heap.into_iter().collect());
+    trace.set_cpu_times(std::mem::take(&mut host.cpu_times).into_iter().collect());
     let moments: Vec<_> = trace.events.iter().map(|event| (event.track, event.at)).collect();
     for (event, span) in innermost_spans(trace, &moments).into_iter().enumerate() {
         trace.events[event].span = span;
@@ -203,6 +204,7 @@ fn sort_spans(spans: &mut Vec<SpanData>, host: &mut HostEvents, links: &mut [(Sp
     }
     host.backtraces.iter_mut().for_each(|(span, _)| *span = moved[span.index()]);
     host.heap.iter_mut().for_each(|(span, _)| *span = moved[span.index()]);
+    host.cpu_times.iter_mut().for_each(|(span, _)| *span = moved[span.index()]);
     links.iter_mut().for_each(|(from, to)| (*from, *to) = (moved[from.index()], moved[to.index()]));
     host.parents.iter_mut().chain(&mut host.callers).for_each(|(span, _)| *span = moved[span.index()]);
     let ids = SpanIds::of(&host.ids, &moved);

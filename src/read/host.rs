@@ -12,7 +12,7 @@ use super::{
 use crate::export::RESERVED;
 use crate::trace::{
     BatchIds, CallsiteId, Counter, Cut, EventData, FieldData, FieldRange, HeapUse, Operation, OperationCallData,
-    OperationId, SpanData, SpanId, Step, Timestamp,
+    OperationId, Span, SpanData, SpanId, Step, Timestamp,
 };
 use rustc_hash::FxHashMap;
 use std::{borrow::Cow, sync::Arc};
@@ -29,6 +29,7 @@ pub(super) struct HostEvents {
     pub(super) callers: Vec<(SpanId, Option<u64>)>,
     pub(super) backtraces: Vec<(SpanId, Vec<String>)>,
     pub(super) heap: Vec<(SpanId, HeapUse)>,
+    pub(super) cpu_times: Vec<(SpanId, u64)>,
     pub(super) steps: Vec<Step>,
     pub(super) events: Vec<EventData>,
     counters: FxHashMap<String, Vec<(Timestamp, f64)>>,
@@ -99,6 +100,7 @@ impl HostEvents {
                 "parent" if is_ours => self.parents.push((span, raw.u64().filter(|&parent| parent > 0))),
                 "caller" if is_ours => self.callers.push((span, raw.u64().filter(|&caller| caller > 0))),
                 "heap" if is_ours => self.heap.extend(heap_use(raw.0).map(|used| (span, used))),
+                Span::CPU_TIME if is_ours => self.cpu_times.extend(raw.u64().map(|nanos| (span, nanos))),
                 "Call stack" => {
                     let frames = raw.text().unwrap_or_default();
                     self.backtraces.push((span, frames.split(';').map(str::to_owned).collect()));

@@ -1,6 +1,7 @@
 //! Memory accounting for records.
 
 use super::{Origin, Record, Recording, StepMark, ThreadRecords};
+use crate::cpu_time::ThreadUsage;
 use crate::trace::{
     AllocationData, ApiCallData, Collective, EventData, FieldData, OperationCallData, SpanData, SpanId, Step,
     TraceContext, Track,
@@ -43,7 +44,7 @@ impl Record {
             }
             // Its span has an entry in a map and in a list.
             Self::Parent { .. } => 2 * size_of::<(SpanId, Option<SpanId>)>() + 2 * size_of::<(SpanId, u64)>(),
-            Self::Heap(_) => MAP_ENTRY,
+            Self::Heap(_) | Self::CpuStart { .. } | Self::CpuEnd { .. } => MAP_ENTRY,
             Self::Backtrace(_) => BACKTRACE,
             // A thread's calls are sorted before they are added to the trace.
             Self::Call(_) => 5 * size_of::<(ApiCallData, Option<Origin>)>() / 2,
@@ -68,6 +69,11 @@ impl ThreadRecords {
     pub(crate) fn cost(name: &str) -> usize {
         size_of::<Self>() + size_of::<Track>() + 2 * (name.len() + ALLOCATION) + 4 * ALLOCATION
     }
+}
+
+impl ThreadUsage {
+    /// Roughly how many bytes the CPU time of threads of one name takes, with its counter and its sample.
+    pub(crate) const COST: usize = 2 * size_of::<Self>() + 3 * ALLOCATION;
 }
 
 impl StepMark {

@@ -19,6 +19,7 @@ pub(crate) use self::{
 
 use crate::{
     clock::{Anchor, Ticks, Timeline},
+    cpu_time::{ProcessUsage, ThreadUsage},
     heap::HeapSamples,
     request::Ticket,
     sampling::WindowStacks,
@@ -39,6 +40,8 @@ pub(crate) struct Recording {
     pub(crate) threads: Vec<ThreadRecords>,
     pub(crate) losses: Losses,
     pub(crate) gpu: GpuRecording,
+    /// What the process's threads used, if that was read.
+    pub(crate) thread_usage: Vec<ThreadUsage>,
 }
 
 impl Recording {
@@ -46,7 +49,7 @@ impl Recording {
     pub(crate) fn charged(&self) -> usize {
         let threads = self.threads.iter().map(|thread| thread.charged).sum::<usize>();
         let stacks = self.window.stacks.as_ref().map_or(0, WindowStacks::charged);
-        self.window.charged + threads + self.gpu.charged + stacks
+        self.window.charged + threads + self.gpu.charged + stacks + self.thread_usage.len() * ThreadUsage::COST
     }
 }
 
@@ -103,6 +106,8 @@ pub(crate) struct StepMark {
     pub(crate) end: Ticks,
     pub(crate) cut: Cut,
     pub(crate) thread: Arc<ThreadInfo>,
+    /// What the process used in the step, if that was read.
+    pub(crate) usage: Option<ProcessUsage>,
 }
 
 /// The records of one thread, in the order it wrote them.

@@ -65,6 +65,10 @@ pub(crate) enum Record {
     /// The heap that the thread used since the last record of this kind, or since it joined the window, in the
     /// innermost span that is open.
     Heap(HeapUse),
+    /// The thread's CPU time in nanoseconds when the span of the `Enter` before it was entered.
+    CpuStart { nanos: u64 },
+    /// The thread's CPU time in nanoseconds when this span was exited. The `Exit` comes next.
+    CpuEnd { nanos: u64, id: RegistryId },
     /// A framework reported an operation.
     Operation { at: Ticks, operation: Arc<Operation> },
     /// The call before it launched the kernel of this collective.

@@ -206,6 +206,9 @@ pub(super) struct SpanMessage {
     /// One more than the caller, if that is not the parent; 0 if there is none.
     #[prost(uint32, optional, tag = "9")]
     pub(super) caller: Option<u32>,
+    /// The CPU time in nanoseconds, if it was read.
+    #[prost(uint64, optional, tag = "10")]
+    pub(super) cpu_nanos: Option<u64>,
 }
 
 impl SpanMessage {
@@ -221,6 +224,7 @@ impl SpanMessage {
             fields: trace.fields[span.fields.as_range()].iter().map(FieldMessage::of).collect(),
             previous: span.previous.map(|previous| previous.index() as u32),
             caller: trace.callers.get(&id).map(|caller| caller.map_or(0, |caller| caller.index() as u32 + 1)),
+            cpu_nanos: trace.cpu_times.get(&id).map(|cpu| cpu.total),
         }
     }
 

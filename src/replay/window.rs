@@ -146,7 +146,10 @@ impl Window {
         trace.callsites = callsites.into_iter().map(CallsiteMessage::into_callsite).collect();
         trace.tracks = tracks.into_iter().map(TrackMessage::into_track).collect();
         std::mem::take(&mut self.steps).into_iter().try_for_each(|step| step.add_to(trace))?;
+        let cpu_time = |(index, span): (usize, &SpanMessage)| Some((SpanId::new(index), span.cpu_nanos?));
+        let cpu_times = self.spans.iter().enumerate().filter_map(cpu_time).collect();
         std::mem::take(&mut self.spans).into_iter().try_for_each(|span| span.add_to(trace))?;
+        trace.set_cpu_times(cpu_times);
         has_ordered_spans(trace).then_some(())
     }
 

@@ -31,6 +31,8 @@ pub enum SortBy {
     CpuMemory,
     /// The number of allocations on the heap, with nested spans.
     Allocations,
+    /// CPU time with nested spans, as opposed to wall-clock time.
+    OnCpu,
     /// The name, in alphabetical order.
     Name,
 }
@@ -39,7 +41,8 @@ pub enum SortBy {
 /// are grouped so.
 ///
 /// Times with `cpu` in their names are wall-clock time on the host between entering and exiting, as PyTorch's are: also
-/// time in which the thread waited or did not run. Times with `gpu` are those of work on a GPU.
+/// time in which the thread waited or did not run. Times with `on_cpu` are those in which it ran, if that was
+/// [read](crate::CpuTime::spans). Times with `gpu` are those of work on a GPU.
 ///
 /// An instance that is nested in another instance of the same row, as in a recursive function, is one more of the
 /// `calls`, but totals and averages "with nested spans" do not count it again: they are of the `outermost_calls`, and
@@ -132,6 +135,17 @@ pub struct Average {
     /// What was allocated and freed on the heap, with nested spans.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "HeapUse::is_nothing"))]
     pub total_heap: HeapUse,
+    /// CPU time without nested spans: how long threads ran, as opposed to how long the spans took. It is `None` unless
+    /// [`CpuTime::spans`](crate::CpuTime::spans) is set. Calls that are cut by the edge of a window have none.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub self_on_cpu: Option<Duration>,
+    /// CPU time with nested spans.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub total_on_cpu: Option<Duration>,
+    /// `total_on_cpu` in percent of the wall-clock time of the same spans: the rest was spent waiting, or in the queue
+    /// for a core.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub on_cpu_percent: Option<f64>,
     /// Time of the GPU work that the spans caused themselves. Work that ran at the same time is counted in full.
     pub self_gpu: Duration,
     /// Time of the GPU work with nested spans.
@@ -209,6 +223,9 @@ impl Average {
                 .number("Longest", rows, |row| (row.calls > 0).then(|| units::column_time(row.longest_cpu)))
                 .droppable(1);
         }
+        table.number("On CPU", rows, |row| row.total_on_cpu.map(units::column_time)).droppable(14);
+        table.number("On CPU %", rows, |row| row.on_cpu_percent.map(units::percent)).droppable(13);
+        table.number("Self on CPU", rows, |row| row.self_on_cpu.map(units::column_time)).droppable(6);
         if rows.iter().any(|row| !row.total_gpu.is_zero()) {
             table.number("Self CUDA", rows, |row| units::column_time(row.self_gpu)).droppable(14);
             table.number("Self CUDA %", rows, |row| units::percent(row.self_gpu_percent)).droppable(8);
@@ -296,102 +313,11 @@ impl SortBy {
             Self::SelfGpuMemory => b.self_gpu_memory.cmp(&a.self_gpu_memory),
             Self::CpuMemory => b.total_heap.net().cmp(&a.total_heap.net()),
             Self::Allocations => b.total_heap.allocations.cmp(&a.total_heap.allocations),
+            Self::OnCpu => b.total_on_cpu.cmp(&a.total_on_cpu),
             Self::Name => a.name.cmp(&b.name),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Average;
-    use std::{fmt, time::Duration};
-    use unicode_width::UnicodeWidthStr;
-
-    fn row(name: &str, micros: u64, calls: u64) -> Average {
-        Average {
-            name: name.to_owned(),
-            target: "model".to_owned(),
-            calls,
-            outermost_calls: calls,
-            self_cpu: Duration::from_micros(micros / 2),
-            total_cpu: Duration::from_micros(micros),
-            average_cpu: Duration::from_micros(micros / calls),
-            self_percent: 12.5,
-            total_percent: 25.0,
-            ..Average::default()
-        }
-    }
-
-    fn table(rows: &[Average], left_out: usize, width: usize) -> String {
-        struct Table<'a>(&'a [Average], usize, usize);
-        impl fmt::Display for Table<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                Average::table(self.0).left_out(self.1).width(self.2).write(f)
-            }
-        }
-        format!("\n{}", Table(rows, left_out, width))
-    }
-
-    #[test]
-    fn numbers_are_to_the_right_and_names_to_the_left() {
-        let rows = [row("train_step", 12_000, 3), row("模型", 600, 60)];
-        assert_eq!(
-            table(&rows, 2, 120),
-            "
-----------  ------  ----------  -------  ----------  ---------  ----------
-Name        Self %   Self time  Total %  Total time   Avg time  # of Calls
-----------  ------  ----------  -------  ----------  ---------  ----------
-train_step  12.50%    6.000 ms   25.00%   12.000 ms   4.000 ms           3
-模型        12.50%  300.000 µs   25.00%  600.000 µs  10.000 µs          60
-----------  ------  ----------  -------  ----------  ---------  ----------
-2 more rows
-"
-        );
-    }
-
-    #[test]
-    fn columns_that_say_nothing_are_left_out_and_others_give_way() {
-        let mut rows = [row("model::layers::0::attention::query", 12_000, 3), row("model::layers::0::mlp", 600, 60)];
-        rows[0].shapes = Some("[64, 512], [512, 512]".to_owned());
-        rows[0].total_flops = 33_554_432;
-        let expected = include_str!("average/shapes.txt");
-        assert_eq!(table(&rows, 0, 120).trim_start(), expected);
-    }
-
-    #[test]
-    fn rates_and_utilisation_are_shown_where_there_is_room() {
-        let mut rows = [row("matmul", 12_000, 3), row("add", 600, 60)];
-        rows[0].total_flops = 2_000_000_000;
-        rows[0].flops_per_second = Some(61.25e9);
-        rows[0].gpu_mfu = Some(0.091_418);
-        assert_eq!(
-            table(&rows, 0, 120),
-            "
-------  ------  ----------  -------  ----------  ---------  ----------  -----------  ------  -------
-Name    Self %   Self time  Total %  Total time   Avg time  # of Calls  Total FLOPs  FLOP/s  GPU MFU
-------  ------  ----------  -------  ----------  ---------  ----------  -----------  ------  -------
-matmul  12.50%    6.000 ms   25.00%   12.000 ms   4.000 ms           3       2.000G   61.2G  0.0914%
-add     12.50%  300.000 µs   25.00%  600.000 µs  10.000 µs          60           --      --       --
-------  ------  ----------  -------  ----------  ---------  ----------  -----------  ------  -------
-"
-        );
-        let narrow = table(&rows, 0, 70);
-        assert!(narrow.ends_with("hidden to fit the terminal: Total %, Self %, Total FLOPs\n"), "{narrow}");
-    }
-
-    #[test]
-    fn no_line_is_wider_than_the_terminal() {
-        let rows = [row(&"x".repeat(500), 1, 1), row("y", 1, 1)];
-        for width in [60, 80, 90, 100, 200, 700] {
-            assert!(table(&rows, 0, width).lines().all(|line| line.width() <= width), "{width}");
-        }
-    }
-
-    #[test]
-    fn rows_of_one_name_say_where_they_are_from() {
-        let mut rows = [row("forward", 2, 1), row("forward", 1, 1), row("other", 1, 1)];
-        rows[1].target = "loss".to_owned();
-        let table = table(&rows, 0, 120);
-        assert!(["model::forward ", "loss::forward ", "\nother "].iter().all(|name| table.contains(name)), "{table}");
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use super::{
     durations::CallTimes,
     labels,
     table::Table,
-    totals::{GpuTotals, SpanTotals},
+    totals::{CpuTotals, GpuTotals, SpanTotals},
     view::{View, table_of_rows},
 };
 use crate::{
@@ -83,6 +83,7 @@ struct SpanRowTotals {
     outermost_whole: [Duration; 2],
     outermost_gpu: GpuTotals,
     outermost_heap: HeapUse,
+    outermost_on_cpu: CpuTotals,
     outermost_flops: Flops,
 }
 
@@ -240,6 +241,7 @@ impl<'a> Averages<'a> {
     fn average(&self, row: SpanRowTotals, all_cpu: Duration, all_gpu: Duration) -> Average {
         let SpanRowTotals { node: first, all, times, outermost_calls, outermost_time, .. } = row;
         let SpanRowTotals { outermost_whole: [whole_time, whole_gpu], outermost_gpu, outermost_flops, .. } = row;
+        let on_cpu = row.outermost_on_cpu;
         let node = &self.tree.nodes()[first];
         let callers = self.tree.callers(first).take(self.stack_depth);
         let name = self.tree.name(node.name);
@@ -283,6 +285,9 @@ impl<'a> Averages<'a> {
             bytes: all.bytes,
             self_heap: all.self_heap,
             total_heap: row.outermost_heap,
+            self_on_cpu: all.on_cpu.known(all.on_cpu.own),
+            total_on_cpu: on_cpu.known(on_cpu.total),
+            on_cpu_percent: on_cpu.known(percent_of(on_cpu.total, on_cpu.elapsed)),
             average_gpu: whole_gpu.div_f64(outermost),
             ..Average::of_gpu(&all.self_gpu, &outermost_gpu, all_gpu)
         }
@@ -302,6 +307,7 @@ impl SpanRowTotals {
             outermost_whole: [Duration::ZERO; 2],
             outermost_gpu: GpuTotals::default(),
             outermost_heap: HeapUse::default(),
+            outermost_on_cpu: CpuTotals::default(),
             outermost_flops: Flops::default(),
         }
     }
@@ -317,6 +323,7 @@ impl SpanRowTotals {
             self.outermost_whole[1] += node.totals.whole_gpu;
             self.outermost_gpu.add(&node.totals.total_gpu);
             self.outermost_heap += node.totals.total_heap;
+            self.outermost_on_cpu.add(&node.totals.on_cpu);
             self.outermost_flops.add(&node.totals.total_flops);
         }
     }

@@ -59,6 +59,7 @@ mod labels;
 mod leaks;
 mod memory_peaks;
 mod operations;
+mod process_cpu;
 mod recording_cost;
 #[allow(clippy::module_inception, reason = "the module is named after its main type")]
 mod report;
@@ -85,6 +86,7 @@ pub use self::{
     leaks::{Leak, LeakOwner},
     memory_peaks::{MemoryOwner, MemoryPeak, MemoryPeaks},
     operations::{OperationAverage, Operations, SortOperationsBy},
+    process_cpu::{ProcessCpu, ThreadCpu},
     recording_cost::{RecordingCost, StepQuartiles},
     report::{Report, ReportView},
     sampled_lines::{Functions, Lines},

@@ -16,6 +16,7 @@ use super::{
     gpu::GpuSummary,
     leaks::MemoryOfRun,
     operations::OperationTimes,
+    process_cpu::UsageOfRun,
     recording_cost::RecordingCost,
     step_times::StepTimes,
     wrap::{self, terminal_width},
@@ -48,6 +49,7 @@ pub struct Report {
     gpus: GpuSummary,
     operations: OperationTimes,
     counters: CountersOfRun,
+    pub(super) usage: UsageOfRun,
     findings: Findings,
     /// `None` if stacks were not to be sampled.
     stacks: Option<SampledStacks>,
@@ -124,6 +126,7 @@ impl Report {
         self.gpus.add(window);
         self.operations.add(trace);
         self.counters.add(window);
+        self.usage.add(trace);
         self.memory.add(trace);
         if trace.stack_sampling().is_some() {
             self.stacks.get_or_insert_default().add(window.sampled_stacks());

@@ -42,6 +42,21 @@ pub(super) struct SpanTotals {
     pub(super) self_heap: HeapUse,
     /// The heap that the spans and those nested in them used.
     pub(super) total_heap: HeapUse,
+    /// The CPU time of the spans.
+    pub(super) on_cpu: CpuTotals,
+}
+
+/// CPU time, added up over the spans that have it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CpuTotals {
+    /// The number of spans that have it.
+    pub(super) spans: u64,
+    /// With nested spans.
+    pub(super) total: Duration,
+    /// Without nested spans.
+    pub(super) own: Duration,
+    /// How long these spans took.
+    pub(super) elapsed: Duration,
 }
 
 /// Times and counts, added up over GPU work and allocations.
@@ -70,6 +85,7 @@ impl SpanTotals {
         self.total_time += span.duration();
         self.whole_time += if is_cut { Duration::ZERO } else { span.duration() };
         self.self_time += span.self_time();
+        self.on_cpu.add_span(span);
         self.total_flops.add(&flops.of_span(span.id()));
         if !span.fields().is_empty() {
             let op = span.fields().op();
@@ -108,6 +124,29 @@ impl SpanTotals {
         self.total_gpu.add(&other.total_gpu);
         self.self_heap += other.self_heap;
         self.total_heap += other.total_heap;
+        self.on_cpu.add(&other.on_cpu);
+    }
+}
+
+impl CpuTotals {
+    /// Adds a span, if it has CPU time.
+    fn add_span(&mut self, span: Span<'_>) {
+        if let Some((total, own)) = span.cpu_time().zip(span.self_cpu_time()) {
+            self.add(&Self { spans: 1, total, own, elapsed: span.duration() });
+        }
+    }
+
+    /// Adds other totals.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.spans += other.spans;
+        self.total += other.total;
+        self.own += other.own;
+        self.elapsed += other.elapsed;
+    }
+
+    /// Returns a time, if a span has any.
+    pub(super) fn known<T>(&self, time: T) -> Option<T> {
+        (self.spans > 0).then_some(time)
     }
 }
 

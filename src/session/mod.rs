@@ -6,6 +6,7 @@ mod open_window;
 mod panics;
 mod recent_steps;
 mod state;
+mod step_end;
 
 pub(crate) use self::panics::write_on_panic;
 
@@ -16,6 +17,7 @@ use self::{
 use crate::{
     budget::Budget,
     collector::Command,
+    cpu_time::{self, UsageMeter},
     flight::FlightRecorder,
     gpu::GpuSource,
     heap::{Counting, Uncounted},
@@ -70,6 +72,8 @@ pub(crate) struct SessionParts {
     pub(crate) heap: Option<Counting>,
     /// The thread that samples stacks, if they are requested.
     pub(crate) sampler: Option<Sampler>,
+    /// The reader of what the process uses in each step, if that is wanted.
+    pub(crate) usage: Option<UsageMeter>,
     pub(crate) flight: Option<FlightRecorder>,
 }
 
@@ -273,7 +277,7 @@ impl Session {
         state.partial = state.partial_window();
         self.finish_window(&mut state, kept, true);
         let (step, phase) = (state.step, state.phase);
-        state.send_step(&self.host, step, phase, None, false);
+        state.send_step(&self.host, step, phase, None, false, None);
         state.ended = true;
         state.demands.end();
         state.heap = None;
@@ -307,9 +311,11 @@ impl Session {
             all_levels_off: self.host.is_in_use() && levels() == LevelFilter::OFF,
             disabled: None,
         };
+        let no_cpu_time = state.usage.as_ref().and_then(|_| cpu_time::problem());
         // Layers of others are asked which spans are disabled, and they may do anything.
         drop(state);
         let hints = Facts { disabled: self.host.disabled_spans(), ..facts }.hints().into_iter();
+        let hints = hints.chain(no_cpu_time.map(|because| Hint::NoCpuTime { because: because.to_owned() }));
         #[cfg(all(feature = "nvtx", unix))]
         let hints = hints.chain(self.host.nvtx_problem().map(|because| Hint::NoNvtx { because }));
         hints.collect()

@@ -3,6 +3,7 @@
 use crate::{
     budget::Budget,
     clock::{Anchor, Ticks},
+    cpu_time::ProcessUsage,
     recording::{Recording, StepMark},
     request::Ticket,
     thread::{ThreadInfo, this_thread},
@@ -66,7 +67,7 @@ impl OpenWindow {
     }
 
     /// Adds a step, if there is memory for it. The first is charged with the window.
-    pub(super) fn mark_step(&mut self, number: u64, end: Ticks, cut: bool) {
+    pub(super) fn mark_step(&mut self, number: u64, end: Ticks, cut: bool, usage: Option<ProcessUsage>) {
         let cost = if self.steps.is_empty() { 0 } else { StepMark::COST };
         if cost > 0 && !self.budget.take_for_window(cost) {
             self.lost_steps += 1;
@@ -75,7 +76,7 @@ impl OpenWindow {
             let thread = self.steps.last().map(|step| &step.thread).filter(|thread| thread.id == this_thread());
             let thread = thread.cloned().unwrap_or_else(|| Arc::new(ThreadInfo::of_this_thread()));
             let cut = Cut { start: self.step_cut, end: cut };
-            self.steps.push(StepMark { number, start: self.step_start, end, cut, thread });
+            self.steps.push(StepMark { number, start: self.step_start, end, cut, thread, usage });
         }
         self.step_start = end;
         self.step_cut = false;

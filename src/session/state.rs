@@ -8,8 +8,9 @@ use super::{
 };
 use crate::{
     budget::Budget,
-    clock::{Anchor, Ticks},
+    clock::Anchor,
     collector::Command,
+    cpu_time::UsageMeter,
     failure::panic_message,
     gpu::GpuSource,
     heap::{Counting, HeapSamples},
@@ -43,8 +44,10 @@ pub(super) struct State {
     pub(super) heap: Option<Counting>,
     /// The thread that samples stacks, if they are requested.
     pub(super) sampler: Option<Sampler>,
+    /// The reader of what the process uses in each step, if that is wanted.
+    pub(super) usage: Option<UsageMeter>,
     /// The sender of step summaries, if an exporter takes every step.
-    summaries: Option<StepSender>,
+    pub(super) summaries: Option<StepSender>,
     /// The durations of steps that are not recorded.
     pub(super) unrecorded: StepSample,
     pub(super) phase: Phase,
@@ -75,7 +78,18 @@ impl State {
     /// Begins at step 0, and opens a window if the schedule begins with one.
     pub(super) fn start(parts: SessionParts) -> Self {
         let SessionParts {
-            host, gpu, mut schedule, commands, summaries, budget, exported, heap, sampler, flight, ..
+            host,
+            gpu,
+            mut schedule,
+            commands,
+            summaries,
+            budget,
+            exported,
+            heap,
+            sampler,
+            usage,
+            flight,
+            ..
         } = parts;
         let stepping = schedule.counts_steps();
         let phase = catch_unwind(AssertUnwindSafe(|| schedule.phase(0)));
@@ -89,6 +103,7 @@ impl State {
             exported,
             heap,
             sampler,
+            usage,
             summaries,
             unrecorded: StepSample::new(),
             phase: *phase.as_ref().unwrap_or(&Phase::Wait),
@@ -110,6 +125,8 @@ impl State {
             let edge = state.edge(&host, Some(kind));
             state.open(edge, kind);
         }
+        // The first step begins.
+        state.read_usage(false);
         state.warm_up(Phase::Wait);
         state
     }
@@ -167,10 +184,11 @@ impl State {
         }
         let edge = changes.then(|| self.edge(host, opens));
         let end = edge.map(|edge| edge.ticks).or_else(|| self.window.is_some().then(|| host.clock().now()));
+        let [usage, recorded] = self.read_usage(opens.is_some());
         if let Some((window, end)) = self.window.as_mut().zip(end) {
-            window.mark_step(number, end, false);
+            window.mark_step(number, end, false, recorded);
         }
-        self.send_step(host, number, before, end.or(sampled), true);
+        self.send_step(host, number, before, end.or(sampled), true, usage);
         if let Some(edge) = edge {
             if closes {
                 self.close(edge, opens, kept, false);
@@ -196,13 +214,6 @@ impl State {
         let (before, phase) = self.demands.next(host.clock(), self.step, before, scheduled, busy);
         self.phase = phase;
         before
-    }
-
-    /// Passes a step on to the exporters that take every step. `end` is the moment, if it has been read already.
-    pub(super) fn send_step(&mut self, host: &Host, number: u64, phase: Phase, end: Option<Ticks>, by_step: bool) {
-        if let Some(summaries) = self.summaries.as_mut().filter(|_| !self.ended) {
-            summaries.send(host, number, phase, end.unwrap_or_else(|| host.clock().now()), by_step);
-        }
     }
 
     /// Prepares samples and the GPU's library before a window opens, as that may take some milliseconds.
@@ -328,6 +339,9 @@ impl State {
         if let Some(flight) = self.flight.as_mut().filter(|_| kind.is_flight()) {
             flight.open(self.budget.share());
         }
+        if kind == WindowKind::Manual {
+            self.usage.iter_mut().for_each(UsageMeter::open_window);
+        }
         let index = self.windows;
         self.windows += 1;
         self.unrecorded.leave_out();
@@ -344,7 +358,8 @@ impl State {
         let Some(mut window) = self.window.take() else { return };
         let leftover = at_end && window.index > 0 && window.steps.is_empty();
         if self.stepping && window.step_start < edge.ticks {
-            window.mark_step(self.step, edge.ticks, true);
+            let usage = self.usage.as_mut().and_then(UsageMeter::close_window);
+            window.mark_step(self.step, edge.ticks, true, usage);
         }
         let mut heap = self.heap.as_ref().map(Counting::close);
         if let Some(heap) = heap.as_mut().filter(|_| self.budget.is_spent_at(usize::MAX)) {

@@ -39,6 +39,7 @@ mod batch;
 mod callsite;
 mod collective;
 pub mod convention;
+mod cpu_time;
 mod device;
 mod event;
 mod fields;
@@ -113,6 +114,7 @@ pub(crate) use self::{
     api_call::ApiCallData,
     batch::{BatchId, BatchIds, Batches},
     callsite::{Callsite as CallsiteData, CallsiteId},
+    cpu_time::SpanCpuTime,
     event::EventData,
     fields::{FieldData, FieldRange},
     heap::HeapSampleData,
@@ -174,6 +176,8 @@ pub struct Trace {
     pub(crate) contexts: FxHashMap<SpanId, Option<TraceContext>>,
     /// What each span itself allocated and freed, if the heap was counted.
     pub(crate) heap: Option<FxHashMap<SpanId, HeapUse>>,
+    /// The CPU time of each span that has it.
+    pub(crate) cpu_times: FxHashMap<SpanId, SpanCpuTime>,
     pub(crate) heap_samples: Vec<HeapSampleData>,
     /// The lines of sampled allocations.
     pub(crate) heap_lines: Vec<String>,

@@ -2,8 +2,8 @@
 //! which callers come first.
 
 use super::{
-    Callsite, CallsiteId, FieldRange, Fields, HeapUse, InputStage, Step, StepId, Timestamp, Trace, Track, TrackId,
-    Value, id::define_id,
+    Callsite, CallsiteId, FieldRange, Fields, HeapUse, InputStage, SpanCpuTime, Step, StepId, Timestamp, Trace, Track,
+    TrackId, Value, id::define_id,
 };
 use std::time::Duration;
 
@@ -211,6 +211,11 @@ impl<'a> Span<'a> {
     /// [that was not counted](Trace::is_heap_counted).
     pub fn heap(self) -> HeapUse {
         self.trace.heap.as_ref().and_then(|heap| heap.get(&self.id())).copied().unwrap_or_default()
+    }
+
+    /// The CPU time, if it was read.
+    pub(super) fn cpu(self) -> Option<SpanCpuTime> {
+        self.trace.cpu_times.get(&self.id()).copied()
     }
 
     /// The OpenTelemetry span that a `tracing-opentelemetry` layer in the same subscriber created for this span, if

@@ -6,6 +6,8 @@ mod support;
 mod callers;
 mod calls;
 mod capture;
+#[cfg(all(feature = "cpu-time", unix))]
+mod cpu_time;
 mod edges;
 mod ending;
 mod exits;

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The arguments of spans and events that are not fields. A field of the same name is called `field.NAME`.
-pub(crate) const RESERVED: [&str; 11] = [
+pub(crate) const RESERVED: [&str; 12] = [
     "External id",
     "src",
     "started",
@@ -17,6 +17,7 @@ pub(crate) const RESERVED: [&str; 11] = [
     "Input type",
     "Call stack",
     "heap",
+    Span::CPU_TIME,
     "level",
     "parent",
     "caller",

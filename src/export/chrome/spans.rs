@@ -69,6 +69,9 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
             if !heap.is_nothing() {
                 args.raw_entry("heap", &format!("[{},{},{}]", heap.allocations, heap.allocated, heap.freed));
             }
+            if let Some(cpu_time) = span.cpu_time() {
+                args.number(Span::CPU_TIME, u64::try_from(cpu_time.as_nanos()).unwrap_or(u64::MAX));
+            }
             let call_stack = extras.as_mut().map(|extras| extras.call_stack(span));
             if !span.backtrace().is_empty() {
                 args.string("Call stack", &span.backtrace().join(";"));

@@ -203,6 +203,8 @@ impl SpanTree {
         };
         column("Total time", Unit::Total, "on the host, with nested spans", &|row| row.total_cpu.into());
         column("Self time", Unit::Total, "on the host, without nested spans", &|row| row.self_cpu.into());
+        let help = "CPU time of the threads, with nested spans: the rest of the total time they did not run";
+        column("On CPU", Unit::Total, help, &|row| row.total_on_cpu.into());
         column("CUDA total", Unit::Total, "GPU time, with nested spans", &|row| row.total_gpu.into());
         column("Self CUDA", Unit::Total, "GPU time of what the span launched itself", &|row| row.self_gpu.into());
         let help = "time on the critical path, of the host and of GPUs: the rest is hidden by something else. Of \

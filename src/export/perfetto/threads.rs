@@ -115,6 +115,10 @@ impl<'a> ThreadWriter<'a, '_> {
         };
         sequence.annotate_fields(&mut event, span.fields(), None);
         sequence.annotate_cut(&mut event, span.cut());
+        if let Some(cpu_time) = span.cpu_time() {
+            let nanos = Value::U64(u64::try_from(cpu_time.as_nanos()).unwrap_or(u64::MAX));
+            sequence.annotate(&mut event, Span::CPU_TIME, &nanos);
+        }
         if !span.backtrace().is_empty() {
             let stack = Value::Str(span.backtrace().join("\n").into());
             sequence.annotate(&mut event, "backtrace", &stack);

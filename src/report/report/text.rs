@@ -53,6 +53,7 @@ impl Report {
             writeln!(f, ", or filters of each layer do")?;
         }
         self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"))?;
+        self.process_cpu().iter().try_for_each(|cpu| writeln!(f, "{cpu}"))?;
         self.counters().write_clock(f)?;
         self.counters().problems().iter().try_for_each(|problem| writeln!(f, "hardware counters: {problem}"))?;
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))?;
@@ -171,6 +172,8 @@ impl serde::Serialize for Report {
         use serde::ser::SerializeStruct;
         let (counters, stacks) = (self.counters(), self.stacks.is_some());
         let more = usize::from(self.removed.is_some()) + usize::from(!counters.is_empty()) + if stacks { 3 } else { 0 };
+        let process_cpu = self.process_cpu();
+        let more = more + usize::from(process_cpu.is_some());
         let mut report = serializer.serialize_struct("Report", 26 + more)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
@@ -184,6 +187,9 @@ impl serde::Serialize for Report {
         report.serialize_field("devices", &self.gpus.devices)?;
         report.serialize_field("kernels", &self.kernels().limit(usize::MAX).rows())?;
         report.serialize_field("operations", &self.operations().limit(usize::MAX).rows())?;
+        if let Some(process_cpu) = &process_cpu {
+            report.serialize_field("process_cpu", process_cpu)?;
+        }
         if !counters.is_empty() {
             report.serialize_field("counters", &counters.limit(usize::MAX).rows())?;
         }

@@ -1,0 +1,33 @@
+//! What is read and passed on when a step ends, whether or not it is recorded.
+
+use super::state::State;
+use crate::{clock::Ticks, cpu_time::ProcessUsage, host::Host, schedule::Phase};
+
+impl State {
+    /// Returns what the process used in the step that has ended, and in the part of it that is in the window, if that is
+    /// read and somebody takes it. `opens` says whether a window opens with the next step.
+    pub(super) fn read_usage(&mut self, opens: bool) -> [Option<ProcessUsage>; 2] {
+        let Some(meter) = self.usage.as_mut() else { return [None; 2] };
+        if self.window.is_some() || opens || self.summaries.is_some() {
+            meter.end_step()
+        } else {
+            meter.skip_step();
+            [None; 2]
+        }
+    }
+
+    /// Passes a step on to the exporters that take every step. `end` is the moment, if it has been read already.
+    pub(super) fn send_step(
+        &mut self,
+        host: &Host,
+        number: u64,
+        phase: Phase,
+        end: Option<Ticks>,
+        by_step: bool,
+        usage: Option<ProcessUsage>,
+    ) {
+        if let Some(summaries) = self.summaries.as_mut().filter(|_| !self.ended) {
+            summaries.send(host, number, phase, end.unwrap_or_else(|| host.clock().now()), by_step, usage);
+        }
+    }
+}
