@@ -19,6 +19,7 @@ use crate::{
     sampling::Samples,
     schedule::Schedule,
     trace::Metadata,
+    vitals::Vitals,
 };
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -31,6 +32,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 /// | [`step_on`](Self::step_on) | steps end where [`Profiler::step`] is called |
 /// | [`activities`](Self::activities) | spans, kernels and copies |
 /// | [`memory_snapshots`](Self::memory_snapshots) | allocations are followed in windows only |
+/// | [`vitals`](Self::vitals) | none are read |
 /// | [`samples`](Self::samples) | none: only spans say what threads do |
 /// | [`flight_recorder`](Self::flight_recorder) | none: nothing is kept of steps that are not recorded |
 /// | [`counters`](Self::counters) | none of the GPU's hardware counters |
@@ -75,6 +77,7 @@ pub struct ProfilerBuilder {
     counters: Counters,
     raw_folder: Option<PathBuf>,
     snapshots: Option<MemorySnapshots>,
+    vitals: Option<Vitals>,
     samples: Option<Samples>,
     flight: Option<FlightRecorder>,
     metadata: Metadata,
@@ -124,6 +127,7 @@ impl ProfilerBuilder {
             counters: Counters::default(),
             raw_folder: None,
             snapshots: None,
+            vitals: None,
             samples: None,
             flight: None,
             metadata: Metadata::of_this_process(),
