@@ -141,7 +141,7 @@ mod tests {
             VitalSubject,
         },
         trace::{
-            DeviceId,
+            DeviceId, Step,
             sample::{add_counter, gpu_trace, set_flops},
         },
     };
@@ -149,7 +149,7 @@ mod tests {
 
     fn report() -> Report {
         let mut trace = gpu_trace();
-        let starts: Vec<_> = trace.steps().iter().map(|step| step.start()).collect();
+        let starts: Vec<_> = trace.steps().iter().map(Step::start).collect();
         let samples: Vec<_> = starts.iter().map(|&start| (start, 32.0)).collect();
         add_counter(&mut trace, "samples", &samples);
         set_flops(&mut trace, 0, 4_000_000_000_000, "f32");
