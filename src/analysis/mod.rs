@@ -60,6 +60,7 @@ mod kept_memory;
 mod kinds;
 mod lateness;
 mod launches;
+mod machine;
 mod memory_category;
 mod memory_growth;
 mod memory_series;
