@@ -26,6 +26,9 @@ pub enum Activity {
     /// Hardware counters of NVIDIA GPUs, such as the use of their tensor cores and memory: see
     /// [`counters`](crate::ProfilerBuilder::counters).
     Counters,
+    /// The vital signs of the process, the machine and its GPUs, in recorded steps and all others: see
+    /// [`vitals`](crate::ProfilerBuilder::vitals).
+    Vitals,
 }
 
 /// A set of activities.
@@ -43,7 +46,7 @@ impl Activities {
 
     /// Returns the activities in the set.
     pub(crate) fn iter(self) -> impl Iterator<Item = Activity> {
-        const ALL: [Activity; 9] = [
+        const ALL: [Activity; 10] = [
             Activity::Host,
             Activity::Kernels,
             Activity::Copies,
@@ -53,13 +56,14 @@ impl Activities {
             Activity::Heap,
             Activity::Samples,
             Activity::Counters,
+            Activity::Vitals,
         ];
         ALL.into_iter().filter(move |&activity| self.has(activity))
     }
 
     /// Whether any GPU activity is requested.
     pub(crate) fn any_gpu(self) -> bool {
-        let host = [Activity::Host, Activity::Heap, Activity::Samples];
+        let host = [Activity::Host, Activity::Heap, Activity::Samples, Activity::Vitals];
         self.iter().any(|activity| !host.contains(&activity))
     }
 }

@@ -20,6 +20,7 @@ use crate::{
     sampling::Samples,
     schedule::Schedule,
     trace::Metadata,
+    vitals::Vitals,
 };
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -32,6 +33,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 /// | [`step_on`](Self::step_on) | steps end where [`Profiler::step`] is called |
 /// | [`activities`](Self::activities) | spans, kernels and copies |
 /// | [`memory_snapshots`](Self::memory_snapshots) | allocations are followed in windows only |
+/// | [`vitals`](Self::vitals) | none are read |
 /// | [`samples`](Self::samples) | none: only spans say what threads do |
 /// | [`cpu_time`](Self::cpu_time) | wall-clock time only |
 /// | [`flight_recorder`](Self::flight_recorder) | none: nothing is kept of steps that are not recorded |
@@ -77,6 +79,7 @@ pub struct ProfilerBuilder {
     counters: Counters,
     raw_folder: Option<PathBuf>,
     snapshots: Option<MemorySnapshots>,
+    vitals: Option<Vitals>,
     samples: Option<Samples>,
     cpu_time: Option<CpuTime>,
     flight: Option<FlightRecorder>,
@@ -127,6 +130,7 @@ impl ProfilerBuilder {
             counters: Counters::default(),
             raw_folder: None,
             snapshots: None,
+            vitals: None,
             samples: None,
             cpu_time: None,
             flight: None,

@@ -116,6 +116,8 @@
 //! - `serde`: makes the report serializable.
 //! - `signals`: saves a recording when a signal or a call to `exit` ends the process, on Unix
 //!   ([`ProfilerBuilder`]`::save_on_exit`).
+//! - `vitals`: CPU, memory, disks, networks, temperatures, GPUs and energy over the whole run, on Linux
+//!   ([`ProfilerBuilder::vitals`]).
 //! - `tracing-opentelemetry`: spans carry the ids that a layer of that crate gives them ([`trace::Span::context`]). The
 //!   layer is asked when a span is entered, which starts the span there, so set a parent before that.
 
@@ -160,6 +162,7 @@ mod profiler;
 mod progress;
 #[cfg(feature = "read")]
 pub mod read;
+mod recent_readings;
 mod recording;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod replay;
@@ -173,6 +176,7 @@ mod steps;
 mod thread;
 pub mod trace;
 pub mod units;
+pub mod vitals;
 
 #[cfg(feature = "read")]
 pub use self::read::read;
@@ -195,6 +199,7 @@ pub use self::{
     sampling::Samples,
     schedule::{Phase, Schedule, ScheduleError},
     trace::Trace,
+    vitals::Vitals,
 };
 
 /// The README's examples, which must compile.

@@ -16,11 +16,11 @@ use crate::{
     gpu::{GpuMemory, GpuShares, GpuSource, Ledger, ledger::Wake},
     heap,
     host::Host,
+    recent_readings::{Reading, RecentReadings},
     thread::spawn,
     trace::{Counter, DeviceId, Gpu, Metadata, Timestamp},
 };
 use std::{
-    collections::VecDeque,
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -34,22 +34,22 @@ use std::{
 #[derive(Debug, Default)]
 pub(crate) struct MemoryHistory(Mutex<Readings>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Readings {
     series: Vec<MemorySeries>,
     /// The latest readings.
-    latest: VecDeque<Reading>,
+    latest: RecentReadings<MemorySource>,
     /// The most bytes of each source since the last reset.
     peaks: Vec<(MemorySource, u64)>,
     /// What the thread has left when it ended.
     taken: TakenSnapshots,
 }
 
-/// The bytes of each source at one moment.
-#[derive(Clone, Debug)]
-struct Reading {
-    at: Timestamp,
-    bytes: Vec<(MemorySource, u64)>,
+impl Default for Readings {
+    fn default() -> Self {
+        let latest = RecentReadings::new(MemoryHistory::LATEST);
+        Self { series: Vec::new(), latest, peaks: Vec::new(), taken: TakenSnapshots::default() }
+    }
 }
 
 /// The thread that reads, until this is dropped.
@@ -132,42 +132,35 @@ impl MemoryHistory {
     /// Resets the peaks to the latest reading.
     fn reset_peaks(&self) {
         let mut readings = self.lock();
-        readings.peaks = readings.latest.back().map_or_else(Vec::new, |reading| reading.bytes.clone());
+        let latest = readings.latest.latest().map_or_else(Vec::new, bytes_of);
+        readings.peaks = latest;
     }
 
     /// Returns the readings between two moments as counters.
     pub(crate) fn counters(&self, start: Timestamp, end: Timestamp) -> Vec<Counter> {
-        let readings = self.lock();
-        let inside = readings.latest.iter().filter(|reading| (start..=end).contains(&reading.at));
-        let mut counters: Vec<Counter> = Vec::new();
-        for (at, (source, bytes)) in inside.flat_map(|reading| reading.bytes.iter().map(|bytes| (reading.at, *bytes))) {
-            let name = name(source);
-            let index = counters.iter().position(|counter| counter.name() == name).unwrap_or_else(|| {
-                counters.push(Counter { name: name.into(), samples: Vec::new() });
-                counters.len() - 1
-            });
-            counters[index].samples.push((at, bytes as f64));
-        }
-        counters
+        self.lock().latest.counters(start, end, name)
     }
 
-    /// Returns the latest values at a moment, by the names of their counters.
+    /// Returns the latest values at a moment, by the names of their counters. At the beginning, the first reading may
+    /// be later than the first step.
     pub(crate) fn at(&self, moment: Timestamp) -> Vec<(&'static str, f64)> {
         let readings = self.lock();
-        let after = readings.latest.partition_point(|reading| reading.at <= moment);
-        // At the beginning, the first reading may be later than the first step.
-        let reading = readings.latest.get(after.saturating_sub(1));
-        reading.map_or_else(Vec::new, |reading| {
-            reading.bytes.iter().map(|&(source, bytes)| (name(source), bytes as f64)).collect()
-        })
+        let values = readings.latest.at(moment).into_iter().flat_map(|reading| &reading.values);
+        values.map(|&(source, bytes)| (name(source), bytes)).collect()
     }
 
     /// Adds a reading, to the series only if `is_point`. Returns false if the points should be further apart from now
     /// on.
-    fn add(&self, step: u64, reading: Reading, limits: impl Fn(MemorySource) -> Option<u64>, is_point: bool) -> bool {
+    fn add(
+        &self,
+        step: u64,
+        reading: Reading<MemorySource>,
+        limits: impl Fn(MemorySource) -> Option<u64>,
+        is_point: bool,
+    ) -> bool {
         let mut readings = self.lock();
         let mut has_room = true;
-        for &(source, bytes) in &reading.bytes {
+        for (source, bytes) in bytes_of(&reading) {
             match readings.peaks.iter_mut().find(|(of, _)| *of == source) {
                 Some((_, peak)) => *peak = bytes.max(*peak),
                 None => readings.peaks.push((source, bytes)),
@@ -183,12 +176,14 @@ impl MemoryHistory {
                 series.note_peak(bytes);
             }
         }
-        if readings.latest.len() == Self::LATEST {
-            readings.latest.pop_front();
-        }
-        readings.latest.push_back(reading);
+        readings.latest.push(reading);
         has_room
     }
+}
+
+/// Returns the bytes of each source. No memory has so many that they are not exact as a float.
+fn bytes_of(reading: &Reading<MemorySource>) -> Vec<(MemorySource, u64)> {
+    reading.values.iter().map(|&(source, bytes)| (source, bytes as u64)).collect()
 }
 
 /// Returns the name of the counter of a memory. Each is made once and never freed: a run has a handful of them.
@@ -302,13 +297,13 @@ impl Reader {
             [(MemorySource::Pool(*pool), Some(it.used)), (MemorySource::PoolReserved(*pool), Some(it.reserved))]
         });
         let all = host.into_iter().chain(gpu).chain(of_pools);
-        let bytes = all.filter_map(|(source, bytes)| Some((source, bytes?))).collect();
+        let values = all.filter_map(|(source, bytes)| Some((source, bytes? as f64))).collect();
         let limit = |source: MemorySource| match (source.pool(), source.device()) {
             (Some(id), _) => pools.iter().find(|(pool, _)| *pool == id).and_then(|(_, it)| it.limit),
             (None, Some(id)) => gpus.iter().find(|gpu| gpu.device == id).map(|gpu| gpu.size),
             (None, None) => ProcessMemory::limit(),
         };
-        self.history.add(self.host.steps(), Reading { at, bytes }, limit, is_point)
+        self.history.add(self.host.steps(), Reading { at, values }, limit, is_point)
     }
 
     /// Returns the memory of GPUs. Unless `afresh`, the shares of processes may be from a few readings before.

@@ -1,7 +1,7 @@
 //! The background threads: one collects, one reads GPU records, and one correlates and exports.
 
 use crate::{
-    analysis::{Analysis, FollowedMemory},
+    analysis::{Analysis, FollowedMemory, FollowedRun, RunVitals},
     budget::Budget,
     collector::Collector,
     correlate::{correlate, join_stacks},
@@ -17,6 +17,7 @@ use crate::{
     steps::{NamedSteps, StepThread},
     thread::spawn,
     trace::{Gpu, Losses, Metadata},
+    vitals::VitalsThread,
 };
 use std::{
     fmt, io,
@@ -109,8 +110,10 @@ pub(crate) struct Exports {
     pub(crate) raw_folder: Option<PathBuf>,
     /// The thread that follows the memory of the run, if it is followed.
     pub(crate) memory: Option<MemoryThread>,
-    /// Where the memory of the run is put at its end, for exporters.
-    pub(crate) history: Arc<OnceLock<FollowedMemory>>,
+    /// The thread that reads vital signs, if they are recorded.
+    pub(crate) vitals: Option<VitalsThread>,
+    /// Where what was followed over the run is put at its end, for exporters.
+    pub(crate) followed: Arc<OnceLock<FollowedRun>>,
     /// The last window that the flight recorder has closed.
     pub(crate) recent: Option<Recording>,
     /// The limit on the files of windows, if there is one.
@@ -136,18 +139,29 @@ impl Exports {
             self.exported.fetch_add(1, Ordering::Release);
         }
         self.keep(None);
-        if let Some(memory) = self.memory.take() {
-            let history = Arc::clone(&memory.history);
-            // The thread ends with a last reading.
-            drop(memory);
-            let TakenSnapshots { snapshots, files, failures } = history.take_snapshots();
-            let followed = FollowedMemory { series: history.series(), snapshots };
-            outcome.report.add_memory(self.history.get_or_init(|| followed).clone());
-            outcome.report.add_files(files);
-            let failed = |error: FileError| Failure::new("MemorySnapshots", None, error.into());
-            failures.into_iter().map(failed).for_each(|failure| outcome.failures.add(failure));
-        }
+        let followed = FollowedRun { memory: self.end_memory(&mut outcome), vitals: self.end_vitals() };
+        outcome.report.add_followed(self.followed.get_or_init(|| followed).clone());
         outcome
+    }
+
+    /// Ends the thread that follows the memory of the run, with a last reading.
+    fn end_memory(&mut self, outcome: &mut Outcome) -> FollowedMemory {
+        let Some(memory) = self.memory.take() else { return FollowedMemory::default() };
+        let history = Arc::clone(&memory.history);
+        drop(memory);
+        let TakenSnapshots { snapshots, files, failures } = history.take_snapshots();
+        outcome.report.add_files(files);
+        let failed = |error: FileError| Failure::new("MemorySnapshots", None, error.into());
+        failures.into_iter().map(failed).for_each(|failure| outcome.failures.add(failure));
+        FollowedMemory { series: history.series(), snapshots }
+    }
+
+    /// Ends the thread that reads vital signs, with a last reading.
+    fn end_vitals(&mut self) -> RunVitals {
+        let Some(vitals) = self.vitals.take() else { return RunVitals::default() };
+        let history = Arc::clone(&vitals.history);
+        drop(vitals);
+        history.run()
     }
 
     /// Keeps a window of the flight recorder instead of the one before it.
@@ -210,6 +224,9 @@ impl Exports {
         }
         if let Some(memory) = &self.memory {
             trace.counters.extend(memory.history.counters(trace.start(), trace.end()));
+        }
+        if let Some(vitals) = &self.vitals {
+            trace.counters.extend(vitals.history.counters(trace.start(), trace.end()));
         }
         if let Some(limit) = &mut self.disk_limit {
             limit.begin_window();

@@ -4,7 +4,7 @@
 use crate::exit::SavedOnExit;
 use crate::{
     activity::{Activities, Activity},
-    analysis::{MemorySnapshot, MemorySource},
+    analysis::{MemorySnapshot, MemorySource, VitalSigns},
     control::Control,
     ending::Ending,
     error::Error,
@@ -16,6 +16,7 @@ use crate::{
     schedule::Phase,
     session::Session,
     trace::Gpu,
+    vitals::VitalsHistory,
 };
 use std::{
     io::{self, Write},
@@ -35,9 +36,16 @@ pub struct Profiler {
     session: Arc<Session>,
     ending: Arc<Ending>,
     activities: Activities,
-    memory: RunMemory,
+    followed: Followed,
     #[cfg(all(feature = "signals", unix))]
     _saved_on_exit: Option<SavedOnExit>,
+}
+
+/// What background threads follow over the run.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    pub(crate) memory: RunMemory,
+    pub(crate) vitals: Option<Arc<VitalsHistory>>,
 }
 
 impl Profiler {
@@ -45,14 +53,14 @@ impl Profiler {
         session: Arc<Session>,
         ending: Arc<Ending>,
         activities: Activities,
-        memory: RunMemory,
+        followed: Followed,
         #[cfg(all(feature = "signals", unix))] saved_on_exit: Option<SavedOnExit>,
     ) -> Self {
         Self {
             session,
             ending,
             activities,
-            memory,
+            followed,
             #[cfg(all(feature = "signals", unix))]
             _saved_on_exit: saved_on_exit,
         }
@@ -118,7 +126,7 @@ impl Profiler {
     /// [`Error::MemorySnapshot`] if allocations are not followed
     /// ([`ProfilerBuilder::memory_snapshots`](crate::ProfilerBuilder::memory_snapshots)), or GPUs are not recorded.
     pub fn memory_snapshot(&self) -> Result<MemorySnapshot, Error> {
-        self.memory.snapshot(&self.gpu()).map_err(|problem| Error::MemorySnapshot { problem })
+        self.followed.memory.snapshot(&self.gpu()).map_err(|problem| Error::MemorySnapshot { problem })
     }
 
     /// Returns the most bytes of a memory that were in use at a time since the run began, or since
@@ -144,14 +152,29 @@ impl Profiler {
     /// # Ok::<(), kernspan::Error>(())
     /// ```
     pub fn peak_memory(&self, source: MemorySource) -> Option<u64> {
-        self.memory.peak(source)
+        self.followed.memory.peak(source)
     }
 
     /// Resets the peak: see [`peak_memory`](Self::peak_memory).
     ///
     /// This also resets `CU_MEMPOOL_ATTR_USED_MEM_HIGH` of the driver's pools, which a program might read itself.
     pub fn reset_peak_memory(&self) {
-        self.memory.reset_peaks();
+        self.followed.memory.reset_peaks();
+    }
+
+    /// Returns the latest vital signs, if [they are read](crate::ProfilerBuilder::vitals) and have been once. It takes
+    /// a lock for some nanoseconds, and so may be called in each step.
+    ///
+    /// ```
+    /// # fn train_step(profiler: &kernspan::Profiler) {
+    /// if let Some(vitals) = profiler.vitals() {
+    ///     let hottest = vitals.gpus.iter().filter_map(|gpu| gpu.temperature).fold(0.0, f64::max);
+    ///     println!("{hottest} °C, {:?} CPUs", vitals.process.cpus);
+    /// }
+    /// # }
+    /// ```
+    pub fn vitals(&self) -> Option<Arc<VitalSigns>> {
+        self.followed.vitals.as_ref()?.latest()
     }
 
     /// Returns a handle for integrations of frameworks that launch work on their own threads: see [`HandOver`].
@@ -243,7 +266,7 @@ impl Profiler {
 
     /// Returns a handle to look at the run and to ask for windows from other threads.
     pub fn control(&self) -> Control {
-        Control::new(Arc::clone(&self.session), self.memory.clone())
+        Control::new(Arc::clone(&self.session), self.followed.memory.clone())
     }
 
     /// Returns the number of windows that have closed and are not exported yet.

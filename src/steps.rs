@@ -14,6 +14,7 @@ use crate::{
     schedule::Phase,
     thread::spawn,
     trace::Timestamp,
+    vitals::VitalsHistory,
 };
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::{
@@ -100,6 +101,22 @@ pub(crate) struct NamedSteps {
     pub(crate) exporter: Box<dyn StepExporter>,
 }
 
+/// What background threads read over the run, if they do, for the summaries of steps.
+#[derive(Debug, Default)]
+pub(crate) struct FollowedSteps {
+    pub(crate) memory: Option<Arc<MemoryHistory>>,
+    pub(crate) vitals: Option<Arc<VitalsHistory>>,
+}
+
+impl FollowedSteps {
+    /// Adds the counters of a step.
+    fn add_to(&self, step: &mut StepSummary) {
+        let (start, end) = (step.start, step.end());
+        step.counters.extend(self.memory.iter().flat_map(|memory| memory.at(end)));
+        step.counters.extend(self.vitals.iter().flat_map(|vitals| vitals.between(start, end)));
+    }
+}
+
 /// The background thread that hands summaries of all steps to the step exporters.
 #[derive(Debug)]
 pub(crate) struct StepThread {
@@ -127,7 +144,7 @@ impl StepThread {
     pub(crate) fn start(
         host: Arc<Host>,
         exporters: Vec<NamedSteps>,
-        memory: Option<Arc<MemoryHistory>>,
+        followed: FollowedSteps,
     ) -> io::Result<(StepSender, Self)> {
         let (producer, ring) = RingBuffer::new(StepSender::CAPACITY);
         let anchor = host.clock().anchor();
@@ -135,7 +152,7 @@ impl StepThread {
         let (ending, receiver) = mpsc::channel();
         let reader = StepReader {
             host,
-            memory,
+            followed,
             ring,
             anchors: vec![anchor],
             previous_end: PreviousEnd { ticks: anchor.ticks, reported: anchor.unix },
@@ -164,8 +181,7 @@ impl StepThread {
 /// The reading end of the ring, and the exporters that receive its steps.
 struct StepReader {
     host: Arc<Host>,
-    /// The memory of the run, if it is followed.
-    memory: Option<Arc<MemoryHistory>>,
+    followed: FollowedSteps,
     ring: Consumer<Entry>,
     /// The most recent readings of both clocks.
     anchors: Vec<Anchor>,
@@ -239,8 +255,7 @@ impl StepReader {
                         ended: step.by_step,
                         counters: std::mem::take(&mut self.counters),
                     };
-                    let memory = self.memory.as_ref().map(|memory| memory.at(summary.end()));
-                    summary.counters.extend(memory.into_iter().flatten());
+                    self.followed.add_to(&mut summary);
                     self.previous_end = PreviousEnd { ticks: step.end, reported: summary.end() };
                     steps.push(summary);
                 }
@@ -316,7 +331,7 @@ const _: () = assert!(Counters::MAX < StepSender::CAPACITY, "a step with all its
 
 #[cfg(test)]
 mod tests {
-    use super::{EndedStep, Entry, PreviousEnd, StepOutcome, StepReader};
+    use super::{EndedStep, Entry, FollowedSteps, PreviousEnd, StepOutcome, StepReader};
     use crate::{
         clock::{Anchor, Clock, Ticks},
         export::StepSummary,
@@ -342,7 +357,7 @@ mod tests {
         let (mut steps, ring) = RingBuffer::new(64);
         let mut reader = StepReader {
             host,
-            memory: None,
+            followed: FollowedSteps::default(),
             ring,
             anchors: vec![anchor(0)],
             previous_end: PreviousEnd { ticks: Ticks(0), reported: wall(0) },

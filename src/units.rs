@@ -123,6 +123,12 @@ pub fn bandwidth(bytes_per_second: f64) -> String {
     format!("{} {prefix}B/s", digits(rate))
 }
 
+/// Formats an amount with three digits and a decimal prefix: `2.80 kJ`.
+pub(crate) fn amount(amount: f64, unit: &str) -> String {
+    let (amount, prefix) = scaled(amount);
+    format!("{} {prefix}{unit}", digits(amount))
+}
+
 /// Splits a number into a smaller one and the decimal prefix for it: 61.2e9 is 61.2 and `G`.
 pub(crate) fn scaled(number: f64) -> (f64, &'static str) {
     match number {

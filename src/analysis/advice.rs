@@ -322,6 +322,24 @@ fn any(kind: FindingKind) -> &'static str {
         FindingKind::RepeatedCalls => {
             "Make the call before the loop, or keep its result for the next call with the same data."
         }
+        FindingKind::CpuSaturated => {
+            "Stop other programs on these CPUs, ask for more CPUs, or use fewer threads: those of the loader, of \
+             the framework and of libraries together should not be more than the CPUs."
+        }
+        FindingKind::DiskWait => {
+            "Read ahead on other threads, keep data that fits in memory, copy it to a local disk before the run, \
+             or write checkpoints and logs from another thread."
+        }
+        FindingKind::Swapping => {
+            "Use less memory, such as fewer samples read ahead, or ask for more: `process.resident` in the report \
+             says how much the program has, and `process.swap` what of it is swapped out."
+        }
+        FindingKind::ClockThrottling => {
+            "Cool the machine better, or raise its limit of power (`nvidia-smi -q -d \
+             PERFORMANCE,POWER,TEMPERATURE` shows which limit it is). Lower but steady clocks (`nvidia-smi -lgc`) \
+             make all steps alike."
+        }
+        FindingKind::SharedGpu => "Find the other process (`nvidia-smi`), and run it elsewhere or at another time.",
         // Frameworks have words of their own for all others.
         _ => "",
     }

@@ -28,7 +28,8 @@ pub struct Finding {
     /// The time that a step would be shorter by.
     pub saving: Saving,
     /// The time of a step as it is, without the cost of recording: the mean, or, if no GPU activity was recorded, the
-    /// median. It is the mean in [`OutlierSteps`](FindingKind::OutlierSteps) in any case.
+    /// median. It is the mean in [`OutlierSteps`](FindingKind::OutlierSteps) in any case, and as recorded in findings
+    /// about the machine.
     pub step: Duration,
     /// The number of steps that were looked at.
     pub steps: u64,
@@ -152,6 +153,16 @@ pub enum FindingKind {
     ExposedCollective,
     /// One rank takes longer than the others, which wait for it.
     SlowRank,
+    /// Some steps take longer while the CPUs are saturated.
+    CpuSaturated,
+    /// Some steps take longer while CPUs wait for a disk.
+    DiskWait,
+    /// Some steps take longer while the machine swaps.
+    Swapping,
+    /// Some steps take longer while clocks are lowered because of temperature or power.
+    ClockThrottling,
+    /// Some steps take longer while another process uses the GPU.
+    SharedGpu,
 }
 
 impl FindingKind {
@@ -161,7 +172,7 @@ impl FindingKind {
     }
 
     /// All kinds.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 28] = [
         Self::InputBound,
         Self::HostSync,
         Self::LargeReadback,
@@ -185,6 +196,11 @@ impl FindingKind {
         Self::SameBytesAgain,
         Self::ExposedCollective,
         Self::SlowRank,
+        Self::CpuSaturated,
+        Self::DiskWait,
+        Self::Swapping,
+        Self::ClockThrottling,
+        Self::SharedGpu,
     ];
 
     /// The id, which does not change between releases, such as `host-sync`.
@@ -213,6 +229,11 @@ impl FindingKind {
             Self::SameBytesAgain => "same-bytes-again",
             Self::ExposedCollective => "exposed-collective",
             Self::SlowRank => "slow-rank",
+            Self::CpuSaturated => "cpu-saturated",
+            Self::DiskWait => "disk-wait",
+            Self::Swapping => "swapping",
+            Self::ClockThrottling => "clock-throttling",
+            Self::SharedGpu => "shared-gpu",
         }
     }
 
@@ -242,6 +263,11 @@ impl FindingKind {
             Self::SameBytesAgain => "The same bytes are copied to the GPU in each step.",
             Self::ExposedCollective => "Kernels that exchange data between ranks run while nothing else does.",
             Self::SlowRank => "One rank takes longer than the others, which wait for it.",
+            Self::CpuSaturated => "Some steps take longer while the CPUs are saturated.",
+            Self::DiskWait => "Some steps take longer while CPUs wait for a disk.",
+            Self::Swapping => "Some steps take longer while the machine swaps.",
+            Self::ClockThrottling => "Some steps take longer while clocks are lowered because of temperature or power.",
+            Self::SharedGpu => "Some steps take longer while another process uses the GPU.",
         }
     }
 

@@ -1,6 +1,6 @@
 //! Memory in the course of a run, and whether it grows.
 
-use super::MemorySnapshot;
+use super::{MemorySnapshot, RunVitals};
 use crate::trace::{DeviceId, Timestamp};
 use std::fmt;
 
@@ -121,6 +121,13 @@ pub struct MemorySeries {
 pub(crate) struct FollowedMemory {
     pub(crate) series: Vec<MemorySeries>,
     pub(crate) snapshots: Vec<MemorySnapshot>,
+}
+
+/// What was followed over the whole run, recorded or not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FollowedRun {
+    pub(crate) memory: FollowedMemory,
+    pub(crate) vitals: RunVitals,
 }
 
 impl MemorySeries {

@@ -60,6 +60,7 @@ mod kept_memory;
 mod kinds;
 mod lateness;
 mod launches;
+mod machine;
 mod memory_category;
 mod memory_growth;
 mod memory_series;
@@ -72,6 +73,8 @@ mod rank_comparison;
 mod rank_profile;
 mod rank_simulation;
 mod rank_waits;
+mod run_energy;
+mod run_vitals;
 mod sampled_stacks;
 mod sampled_time;
 mod simulation;
@@ -84,6 +87,7 @@ mod step_breakdown;
 mod step_sweep;
 mod streams;
 mod typical_step;
+mod vital_signs;
 
 pub use self::{
     analysis::Analysis,
@@ -108,6 +112,8 @@ pub use self::{
     rank_comparison::RankComparison,
     rank_profile::{RankProfile, gpu_waits},
     rank_waits::{LateCause, LateRank, RankWait, RankWaits},
+    run_energy::{Carbon, EnergyMethod, EnergyUse, RunEnergy},
+    run_vitals::{RunVitals, TimeAbove, VitalSummary},
     sampled_stacks::{SampledFunction, SampledLine, SamplingTotals},
     sampled_time::SampledTime,
     slow_links::{LinkComparison, SlowLink},
@@ -115,17 +121,22 @@ pub use self::{
     step_breakdown::StepBreakdown,
     streams::{QueueLength, StreamIdle, queue_lengths, stream_idle},
     typical_step::TypicalStep,
+    vital_signs::{
+        ContainerVitals, GpuVitals, MachineVitals, ProcessVitals, VitalSign, VitalSigns, VitalSubject, VitalUnit,
+    },
 };
 pub(crate) use self::{
     flops::{Flops, SpanFlops},
     gpu_usage::percent_of,
     heap_lines::sort as sort_heap_lines,
     kinds::{CallKind, WorkKind},
-    memory_series::FollowedMemory,
+    memory_series::{FollowedMemory, FollowedRun},
     quantile::{at_rank, quantile, rank},
+    run_energy::KILOWATT_HOUR,
     sampled_stacks::SampledStacks,
     slow_rank::slow_ranks,
     sorted::SortedMap,
     span_calls::SpanCalls,
     span_costs::{CostNode, cost_nodes},
+    vital_signs::signs_of,
 };

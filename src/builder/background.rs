@@ -1,7 +1,7 @@
 //! The background threads of a profiler, and the queues between them.
 
 use crate::{
-    analysis::FollowedMemory,
+    analysis::FollowedRun,
     budget::Budget,
     collector::{Collector, Command},
     cpu_time::ThreadMeter,
@@ -14,8 +14,9 @@ use crate::{
     pipeline::{Exports, NamedExporter, Pipeline},
     recording::{HandOn, Recording},
     sampling::Symbols,
-    steps::{NamedSteps, StepSender, StepThread},
+    steps::{FollowedSteps, NamedSteps, StepSender, StepThread},
     trace::{Gpu, Metadata},
+    vitals::{Vitals, VitalsHistory, VitalsThread},
 };
 use std::{
     path::PathBuf,
@@ -41,8 +42,10 @@ pub(super) struct BackgroundParts {
     pub(super) follows_memory: bool,
     /// The settings for memory snapshots, if allocations are followed.
     pub(super) snapshots: Option<MemorySnapshots>,
-    /// Where the memory of the run is put at its end, for exporters.
-    pub(super) memory: Arc<OnceLock<FollowedMemory>>,
+    /// The settings for vital signs, if they are recorded.
+    pub(super) vitals: Option<Vitals>,
+    /// Where what was followed over the run is put at its end, for exporters.
+    pub(super) followed: Arc<OnceLock<FollowedRun>>,
     /// Failures so far.
     pub(super) failures: Failures,
     pub(super) raw_folder: Option<PathBuf>,
@@ -63,6 +66,8 @@ pub(super) struct Background {
     pub(super) summaries: Option<StepSender>,
     pub(super) pipeline: Pipeline,
     pub(super) memory: RunMemory,
+    /// The vital signs, if they are recorded.
+    pub(super) vitals: Option<Arc<VitalsHistory>>,
     /// The number of windows that have been exported.
     pub(super) exported: Arc<AtomicU32>,
 }
@@ -106,6 +111,9 @@ impl Background {
         let memory = memory.transpose().map_err(Error::Thread)?;
         let history = memory.as_ref().map(|memory| Arc::clone(&memory.history));
         let run_memory = RunMemory { gpu: gpu.clone(), ledger, history: history.clone() };
+        let vitals = parts.vitals.map(|settings| VitalsThread::start(settings, Arc::clone(&host)));
+        let vitals = vitals.transpose().map_err(Error::Thread)?;
+        let run_vitals = vitals.as_ref().map(|vitals| Arc::clone(&vitals.history));
         let without = without_gpu.clone();
         let exported = Arc::<AtomicU32>::default();
         let exports = Exports {
@@ -119,15 +127,17 @@ impl Background {
             failures,
             raw_folder,
             memory,
-            history: parts.memory,
+            vitals,
+            followed: parts.followed,
             recent: None,
             disk_limit: parts.disk_limit,
             symbols: Symbols::default(),
         };
-        let steps = (!step_exporters.is_empty()).then(|| StepThread::start(host, step_exporters, history));
+        let followed = FollowedSteps { memory: history, vitals: run_vitals.clone() };
+        let steps = (!step_exporters.is_empty()).then(|| StepThread::start(host, step_exporters, followed));
         let (summaries, steps) = steps.transpose().map_err(Error::Thread)?.unzip();
         let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
-        Ok(Self { gpu, without_gpu, commands, summaries, pipeline, memory: run_memory, exported })
+        Ok(Self { gpu, without_gpu, commands, summaries, pipeline, memory: run_memory, vitals: run_vitals, exported })
     }
 }
 

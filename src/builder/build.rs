@@ -23,13 +23,14 @@ use crate::{
     host::{Host, ProfilerLayer, StepOn},
     memory::{MemorySnapshots, RunMemory},
     pipeline::NamedExporter,
-    profiler::Profiler,
+    profiler::{Followed, Profiler},
     recording::Kept,
     sampling::{Sampler, Samples},
     schedule::Schedule,
     session::{Session, SessionParts, write_on_panic},
     steps::NamedSteps,
     trace::Gpu,
+    vitals::Vitals,
 };
 #[cfg(all(feature = "control", unix))]
 use crate::{
@@ -65,6 +66,9 @@ impl ProfilerBuilder {
         if self.snapshots.is_some() {
             self.activities = self.activities.iter().chain([Activity::Memory]).collect();
         }
+        if self.vitals.is_some() {
+            self.activities = self.activities.iter().chain([Activity::Vitals]).collect();
+        }
         if self.samples.is_some() {
             self.activities = self.activities.iter().chain([Activity::Samples]).collect();
         }
@@ -95,9 +99,10 @@ impl ProfilerBuilder {
         let (listen, metadata, run_id) = (self.listen.take(), Arc::clone(&run.metadata), run.id);
         let Self { schedule, step_on, exporters, observer, activities, detach, raw_folder, counters, .. } = self;
         let counters = activities.has(Activity::Counters).then_some(counters);
+        let vitals = activities.has(Activity::Vitals).then(|| self.vitals.unwrap_or_default());
         let shown = Shown { report: self.print_report, progress: self.show_progress };
         let (keep_raw, keeps_recent) = (raw_folder.is_some(), self.flight.is_some());
-        let Background { gpu, without_gpu, commands, summaries, pipeline, memory, exported } =
+        let Background { gpu, without_gpu, commands, summaries, pipeline, memory, vitals, exported } =
             Background::start(BackgroundParts {
                 host: Arc::clone(&host),
                 budget: Arc::clone(&budget),
@@ -109,7 +114,8 @@ impl ProfilerBuilder {
                     counters,
                 }),
                 metadata: run.metadata,
-                memory: run.memory,
+                followed: run.followed,
+                vitals,
                 exporters,
                 observer,
                 step_exporters,
@@ -172,7 +178,7 @@ impl ProfilerBuilder {
             session,
             ending,
             activities,
-            memory,
+            Followed { memory, vitals },
             #[cfg(all(feature = "signals", unix))]
             saved_on_exit,
         );
@@ -205,7 +211,7 @@ impl ProfilerBuilder {
             session,
             ending,
             self.activities,
-            RunMemory { gpu: None, ledger: None, history: None },
+            Followed { memory: RunMemory { gpu: None, ledger: None, history: None }, vitals: None },
             #[cfg(all(feature = "signals", unix))]
             None,
         );
@@ -234,6 +240,8 @@ impl ProfilerBuilder {
         counters.map_err(|problem| Error::Setting { setting: "counters", problem })?;
         let flight = self.flight.as_ref().map_or(Ok(()), FlightRecorder::check);
         flight.map_err(|problem| Error::Setting { setting: "flight_recorder", problem })?;
+        let vitals = self.vitals.as_ref().map_or(Ok(()), Vitals::check);
+        vitals.map_err(|problem| Error::Setting { setting: "vitals", problem })?;
         let samples = self.samples.map_or(Ok(()), Samples::check);
         samples.map_err(|problem| Error::Setting { setting: "samples", problem })?;
         let mut failures: Vec<_> = self.exporters.iter_mut().filter_map(NamedExporter::check).collect();
@@ -250,7 +258,7 @@ impl ProfilerBuilder {
             schedule: self.schedule.to_string(),
             activities: self.activities.iter().collect(),
             unrecorded: Arc::default(),
-            memory: Arc::default(),
+            followed: Arc::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The settings of what looks inside spans: sampled stacks, hardware counters, ranges for other tools.
 
 use super::ProfilerBuilder;
-use crate::{activity::Activity, cpu_time::CpuTime, gpu::Counters, sampling::Samples};
+use crate::{activity::Activity, cpu_time::CpuTime, gpu::Counters, sampling::Samples, vitals::Vitals};
 
 impl ProfilerBuilder {
     /// Samples hardware counters of NVIDIA GPUs while windows are open: how busy the SMs, the tensor cores and the
@@ -66,6 +66,19 @@ impl ProfilerBuilder {
     /// ```
     pub fn cpu_time(mut self, cpu_time: CpuTime) -> Self {
         self.cpu_time = Some(cpu_time);
+        self
+    }
+
+    /// Reads the vital signs of the process, its container, the machine and its GPUs in the course of the whole run,
+    /// recorded or not: CPU, memory, disks, networks, temperatures, clocks, power and energy. It adds
+    /// [`Activity::Vitals`], which alone has the default settings. By default, none are read.
+    ///
+    /// [`Report::vitals`](crate::Report::vitals) has averages and peaks of the run, traces have their window as
+    /// counters, and exporters of steps each reading. A thread reads them; the program's threads do nothing. It needs
+    /// the feature `vitals` and Linux. What cannot be read, as on a machine without a GPU, is left out and named in the report.
+    /// `docs/vitals.md` says what is read, from where, and what it costs.
+    pub fn vitals(mut self, vitals: Vitals) -> Self {
+        self.vitals = Some(vitals);
         self
     }
 

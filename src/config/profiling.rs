@@ -2,11 +2,11 @@
 
 use super::{
     values::{Export, StepRange, activity_name},
-    visitors::{read_activities, read_bytes, read_exports, write_activities},
+    visitors::{read_activities, read_bytes, read_duration, read_exports, write_activities, write_duration},
 };
 use crate::{activity::Activity, flight::FlightLength, request::StepCondition};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 /// A setting, for documentation and the command line.
 #[derive(Debug)]
@@ -116,6 +116,8 @@ settings! {
         with_flops: bool = "true|false", "No effect: FLOPs are always counted.",
         heap_lines: bool = "true|false", "Whether the lines that allocate on the heap are recorded.",
         sample_hertz: u64 = "HERTZ", "How often the call stack of a running thread is sampled, per second.",
+        #[serde(deserialize_with = "read_duration", serialize_with = "write_duration")]
+        vitals_interval: Duration = "TIME", "The time between two readings of vital signs.",
         nvtx: bool = "true|false", "Whether spans are NVTX ranges for Nsight Systems and Nsight Compute.",
         #[serde(alias = "on_trace_ready", deserialize_with = "read_exports")]
         export: Vec<Export> = "chrome,html", "The formats of the exported traces.",
@@ -154,6 +156,7 @@ setting_text! {
     String: value => value.clone();
     PathBuf: value => value.display().to_string();
     StepRange: value => value.to_string();
+    Duration: value => format!("{value:?}");
     FlightLength: value => value.to_string();
     StepCondition: value => value.to_string();
     Vec<Activity>: value => value.iter().map(|activity| activity_name(*activity)).collect::<Vec<_>>().join(",");

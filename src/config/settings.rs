@@ -4,7 +4,7 @@ use super::{
     layer::{CYCLE, Layer, Variables},
     profiling::Profiling,
     run_folder::run_folder,
-    values::{Export, Format},
+    values::{Export, Format, activity_name},
 };
 #[cfg(all(feature = "control", unix))]
 use crate::control::Listen;
@@ -16,12 +16,14 @@ use crate::{
     profiler::Profiler,
     sampling::Samples,
     schedule::Schedule,
+    vitals::Vitals,
 };
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
     fmt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// The settings of a profiler, from several layers.
@@ -174,17 +176,23 @@ impl Settings {
         if self.profiling.flight_recorder.is_some_and(|length| FlightRecorder::from(length).check().is_err()) {
             return fault("flight_recorder", "`flight_recorder` is 0, so nothing would be kept".to_owned());
         }
+        let needs = |key: &str, activity| match self.activities().contains(&activity) {
+            true => Ok(()),
+            false => {
+                let name = activity_name(activity);
+                fault(key, format!("`{key}` needs the activity `{name}`: add it to `activities`"))
+            }
+        };
         if let Some(hertz) = self.profiling.sample_hertz {
-            if !self.activities().contains(&Activity::Samples) {
-                let problem = "`sample_hertz` needs the activity `samples`: add it to `activities`".to_owned();
-                return fault("sample_hertz", problem);
-            }
-            if let Err(problem) = samples(hertz).check() {
-                return fault("sample_hertz", problem);
-            }
+            needs("sample_hertz", Activity::Samples)?;
+            samples(hertz).check().or_else(|problem| fault("sample_hertz", problem))?;
         }
-        if self.profiling.heap_lines == Some(true) && !self.activities().contains(&Activity::Heap) {
-            return fault("heap_lines", "`heap_lines` needs the activity `heap`: add it to `activities`".to_owned());
+        if let Some(interval) = self.profiling.vitals_interval {
+            needs("vitals_interval", Activity::Vitals)?;
+            vitals(interval).check().or_else(|problem| fault("vitals_interval", problem))?;
+        }
+        if self.profiling.heap_lines == Some(true) {
+            needs("heap_lines", Activity::Heap)?;
         }
         Ok(())
     }
@@ -291,6 +299,9 @@ impl Settings {
         if let Some(hertz) = profiling.sample_hertz {
             builder = builder.samples(samples(hertz));
         }
+        if let Some(interval) = profiling.vitals_interval {
+            builder = builder.vitals(vitals(interval));
+        }
         #[cfg(all(feature = "nvtx", unix))]
         if let Some(ranges) = profiling.nvtx {
             builder = builder.nvtx(ranges);
@@ -355,6 +366,7 @@ impl Settings {
             }
             "record_shapes" | "with_flops" => "true".to_owned(),
             "sample_hertz" if self.activities().contains(&Activity::Samples) => Samples::HERTZ.to_string(),
+            "vitals_interval" if self.activities().contains(&Activity::Vitals) => format!("{:?}", Vitals::EVERY),
             "dir" => Self::DIR.to_owned(),
             "memory_limit_bytes" => ProfilerBuilder::MEMORY_LIMIT_BYTES.to_string(),
             "activities" => {
@@ -370,6 +382,10 @@ impl Settings {
 
 fn samples(hertz: u64) -> Samples {
     Samples::default().hertz(u32::try_from(hertz).unwrap_or(u32::MAX))
+}
+
+fn vitals(interval: Duration) -> Vitals {
+    Vitals::default().every(interval)
 }
 
 impl fmt::Display for Explained {

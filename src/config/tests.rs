@@ -34,7 +34,8 @@ fn errors_of_files_have_a_place_and_a_suggestion() {
             "model: {size: 3}\nactive: 3\n",
             "a.yaml:1:1: unknown key `model`: known are enabled, skip_first, skip_first_wait, wait, warmup, active, \
              repeat, steps, step_on, activities, record_shapes, profile_memory, with_stack, with_flops, heap_lines, \
-             sample_hertz, nvtx, export, on_trace_ready, dir, disk_limit_bytes, memory_limit_bytes, print_report, \
+             sample_hertz, vitals_interval, nvtx, export, on_trace_ready, dir, disk_limit_bytes, \
+             memory_limit_bytes, print_report, \
              save_on_exit, control, flight_recorder, flight_slow_step; a file \
              with other sections needs a section `profiling`",
         ),
@@ -74,6 +75,16 @@ fn errors_of_files_have_a_place_and_a_suggestion() {
             "a.yaml",
             "profiling:\n  active: 3\n  steps: 1..4\n",
             "a.yaml:3:3: `steps` and `active` contradict each other: a range is not repeated; remove one",
+        ),
+        (
+            "a.yaml",
+            "vitals_interval: 1s\n",
+            "a.yaml:1:1: `vitals_interval` needs the activity `vitals`: add it to `activities`",
+        ),
+        (
+            "a.yaml",
+            "activities: vitals\nvitals_interval: soon\n",
+            "a.yaml:2:18: `vitals_interval`: expected a time, such as \"1s\" or \"100ms\", found \"soon\"",
         ),
         ("a.yaml", "active: 0\n", "a.yaml:1:1: `active` is 0, so no step would ever be recorded: use 1 or more"),
         (

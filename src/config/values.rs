@@ -167,7 +167,7 @@ impl fmt::Display for StepRange {
 }
 
 /// The names of activities. PyTorch's are first.
-const ACTIVITIES: [(&str, &[Activity]); 12] = [
+const ACTIVITIES: [(&str, &[Activity]); 13] = [
     ("cpu", &[Activity::Host]),
     ("cuda", &[Activity::Kernels, Activity::Copies]),
     ("gpu", &[Activity::Kernels, Activity::Copies]),
@@ -180,6 +180,7 @@ const ACTIVITIES: [(&str, &[Activity]); 12] = [
     ("heap", &[Activity::Heap]),
     ("samples", &[Activity::Samples]),
     ("counters", &[Activity::Counters]),
+    ("vitals", &[Activity::Vitals]),
 ];
 
 /// Returns the name of an activity.

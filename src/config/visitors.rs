@@ -1,12 +1,12 @@
 //! How serde reads and writes the types of settings.
 
 use super::values::{Activities, Export, StepRange, activity_name, bytes};
-use crate::{activity::Activity, flight::FlightLength, request::StepCondition};
+use crate::{activity::Activity, flight::FlightLength, request::StepCondition, units::parse_duration};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{Error, MapAccess, SeqAccess, Unexpected, Visitor},
 };
-use std::{fmt, marker::PhantomData, str::FromStr};
+use std::{fmt, marker::PhantomData, str::FromStr, time::Duration};
 
 /// A visitor of text that is parsed.
 struct Parsed<T> {
@@ -160,6 +160,26 @@ impl<'de> Deserialize<'de> for ActivityNames {
 
 pub(super) fn read_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     Ok(Option::<Bytes>::deserialize(deserializer)?.map(|bytes| bytes.0))
+}
+
+/// A time such as `1s`.
+struct Interval(Duration);
+
+impl<'de> Deserialize<'de> for Interval {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "a time, such as \"1s\" or \"100ms\"";
+        let parse =
+            |text: &str| parse_duration(text).map(Self).ok_or_else(|| format!("expected {EXPECTED}, found {text:?}"));
+        deserializer.deserialize_any(Parsed { expected: EXPECTED, parse })
+    }
+}
+
+pub(super) fn read_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    Ok(Option::<Interval>::deserialize(deserializer)?.map(|interval| interval.0))
+}
+
+pub(super) fn write_duration<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| format!("{time:?}")).serialize(serializer)
 }
 
 pub(super) fn read_exports<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Export>>, D::Error> {

@@ -3,7 +3,7 @@
 use super::run_id::RunId;
 use crate::{
     activity::Activity,
-    analysis::{Analysis, FollowedMemory},
+    analysis::{Analysis, FollowedRun},
     delivery::Delivery,
     schedule::Phase,
     trace::{Metadata, Timestamp},
@@ -252,8 +252,8 @@ pub struct Run {
     /// The durations of steps that were not recorded, or of a sample of them, once the run has ended: those of the
     /// [`Report`](crate::Report).
     pub(crate) unrecorded: Arc<OnceLock<Vec<Duration>>>,
-    /// The memory of the run, if it was followed, once the last window has been exported.
-    pub(crate) memory: Arc<OnceLock<FollowedMemory>>,
+    /// The memory and the vital signs of the run, if they were followed, once the last window has been exported.
+    pub(crate) followed: Arc<OnceLock<FollowedRun>>,
 }
 
 #[cfg(test)]

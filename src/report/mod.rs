@@ -15,6 +15,7 @@
 //! | [`typical_step`](Report::typical_step) | How long does a step take? |
 //! | [`steps`](Report::steps) | How long did each step take on the host? |
 //! | [`recording_cost`](Report::recording_cost) | How much longer did steps take because they were recorded? |
+//! | [`vitals`](Report::vitals) | How busy were the CPUs, disks and GPUs over the run, and what energy did it use? |
 //! | [`gpu_steps`](Report::gpu_steps) | How busy was each GPU in each step, and what did it wait for? |
 //!
 //! The first six are tables: sort, group and limit them, then print them with `{}` or take their rows. Tables are
@@ -69,6 +70,7 @@ mod step_times;
 mod table;
 mod totals;
 mod view;
+mod vitals;
 mod wrap;
 mod written_files;
 
@@ -92,6 +94,7 @@ pub use self::{
     sampled_lines::{Functions, Lines},
     step_times::{SlowStep, StepTimes},
     table::{Column, Table},
+    vitals::EnergyRates,
     wrap::Prose,
 };
 #[cfg(feature = "read")]

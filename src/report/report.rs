@@ -19,10 +19,11 @@ use super::{
     process_cpu::UsageOfRun,
     recording_cost::RecordingCost,
     step_times::StepTimes,
+    vitals::VitalsOfRun,
     wrap::{self, terminal_width},
 };
 use crate::{
-    analysis::{Analysis, Finding, FollowedMemory, RankWaits, SampledStacks, TypicalStep},
+    analysis::{Analysis, Finding, FollowedRun, RankWaits, SampledStacks, TypicalStep},
     delivery::Delivery,
     disk_limit::RemovedFiles,
     hint::Hint,
@@ -54,6 +55,7 @@ pub struct Report {
     /// `None` if stacks were not to be sampled.
     stacks: Option<SampledStacks>,
     pub(super) memory: MemoryOfRun,
+    pub(super) vitals: VitalsOfRun,
     losses: Losses,
     /// The number of records of all windows.
     records: u64,
@@ -128,6 +130,7 @@ impl Report {
         self.counters.add(window);
         self.usage.add(trace);
         self.memory.add(trace);
+        self.vitals.add(window);
         if trace.stack_sampling().is_some() {
             self.stacks.get_or_insert_default().add(window.sampled_stacks());
         }
@@ -157,9 +160,10 @@ impl Report {
         self.unrecorded = times.into();
     }
 
-    /// Adds the memory over the whole run.
-    pub(crate) fn add_memory(&mut self, memory: FollowedMemory) {
-        self.memory.followed = memory;
+    /// Adds what was followed over the whole run.
+    pub(crate) fn add_followed(&mut self, followed: FollowedRun) {
+        self.memory.followed = followed.memory;
+        self.vitals.run = followed.vitals;
     }
 
     /// Adds losses that belong to no window.

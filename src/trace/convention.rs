@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `counter.NAME` | events | a sample of the counter `NAME`; any number |
 //! | `counter.samples` | events | the number of samples in the step, from which exporters compute the throughput |
+//! | `counter.tokens` | events | the number of tokens in the step, by which the report divides the energy |
 //! | `op.name` | spans | the name of the span, in place of the one in the source, which must be a constant |
 //! | `op.module` | spans | the path of the module in its model, such as `layers.0.attention` |
 //! | `op.shape.ARG` | spans, operations | the shape of argument `ARG`, such as `[64, 512]`; `output` is the result |
@@ -65,6 +66,8 @@ pub const COUNTER: &str = "counter.";
 /// tracing::info!(counter.samples = 64);
 /// ```
 pub const SAMPLES: &str = "samples";
+/// The counter for the number of tokens in a step.
+pub const TOKENS: &str = "tokens";
 /// The name of a span.
 pub const NAME: &str = "op.name";
 /// The path of a module in its model.

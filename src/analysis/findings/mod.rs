@@ -25,6 +25,7 @@ use super::{
     collectives::exposed_collective,
     counter_use::CounterUse,
     finding::{Finding, Remedy},
+    machine::machine_findings,
     simulation::Simulation,
 };
 use std::time::Duration;
@@ -72,6 +73,7 @@ pub(super) fn findings<'a>(simulation: Simulation<'a>, counters: &'a [CounterUse
     let mut found: Vec<Finding> =
         rules.iter().flat_map(|rule| rule(&window)).filter_map(|candidate| judge(&window, candidate)).collect();
     found.extend(exposed_collective(window.trace()));
+    found.extend(machine_findings(window.trace()));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.rank()));
     found
 }

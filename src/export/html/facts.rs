@@ -2,7 +2,7 @@
 
 use crate::{
     activity::Activity,
-    analysis::FollowedMemory,
+    analysis::FollowedRun,
     export::{json::Object, time_text::Utc},
     report::{RecordingCost, Report, units},
     trace::{Gpu, Metadata, Timestamp},
@@ -22,7 +22,7 @@ pub(super) struct RunFacts {
     pub(super) recorded: Option<(String, Vec<Activity>)>,
     /// The durations of steps that were not recorded, once the run has ended.
     pub(super) unrecorded: Arc<OnceLock<Vec<Duration>>>,
-    pub(super) memory: Arc<OnceLock<FollowedMemory>>,
+    pub(super) followed: Arc<OnceLock<FollowedRun>>,
 }
 
 impl RunFacts {

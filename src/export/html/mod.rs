@@ -134,7 +134,7 @@ impl StepExporter for Steps {
 
     fn finish(&mut self) -> ExportResult {
         let mut page = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        page.report.add_memory();
+        page.report.add_followed();
         page.write()?;
         Ok(page.path.iter().cloned().collect())
     }

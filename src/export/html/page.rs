@@ -129,13 +129,13 @@ impl HtmlReport {
         self.run.recorded = Some((run.schedule.clone(), run.activities.clone()));
         self.run.start = Some(run.start);
         self.run.unrecorded = Arc::clone(&run.unrecorded);
-        self.run.memory = Arc::clone(&run.memory);
+        self.run.followed = Arc::clone(&run.followed);
         self.run.metadata = Some(Arc::clone(&run.metadata));
     }
 
-    /// Adds the memory of the run, which has ended.
-    pub(super) fn add_memory(&mut self) {
-        self.report.add_memory(self.run.memory.get().cloned().unwrap_or_default());
+    /// Adds what was followed over the run, which has ended.
+    pub(super) fn add_followed(&mut self) {
+        self.report.add_followed(self.run.followed.get().cloned().unwrap_or_default());
     }
 
     /// Returns the longest time that a typical step takes, if known.
@@ -313,6 +313,8 @@ impl HtmlReport {
                 tables::holders(snapshot, names).write(section);
             });
         }
+        let vitals = tables::vitals(&self.report, names);
+        vitals.iter().for_each(|grid| table(sections, "vitals", "Vital signs of the run", grid));
         let lines = tables::heap_lines(&self.report, names);
         lines.iter().for_each(|grid| table(sections, "heap-lines", "Heap by line", grid));
         for peak in self.report.memory().peaks() {

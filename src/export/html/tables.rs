@@ -6,7 +6,7 @@ use super::{
     paths::Paths,
 };
 use crate::{
-    analysis::{MemoryHolder, MemorySnapshot, SampledFunction, SampledLine},
+    analysis::{MemoryHolder, MemorySnapshot, SampledFunction, SampledLine, VitalSummary},
     report::{Average, Kernels, MemoryPeak, Operations, PathRows, Report},
 };
 use std::{collections::HashMap, time::Duration};
@@ -104,6 +104,21 @@ pub(super) fn heap_lines(report: &Report, names: &mut Names) -> Option<Grid> {
     grid.column(("Kept", Unit::Memory, "in use when their window closed"), rows, |row| row.kept);
     grid.column(("# of Allocs", Unit::Number, "estimated from samples"), rows, |row| row.allocations);
     grid.left_out(all.len() - rows.len());
+    (!rows.is_empty()).then_some(grid)
+}
+
+/// Returns the vital signs over the whole run.
+pub(super) fn vitals(report: &Report, names: &mut Names) -> Option<Grid> {
+    let rows = &report.vitals().signs;
+    let signs: Vec<_> = rows.iter().map(|row| row.sign.to_string()).collect();
+    let mut grid = Grid::default();
+    grid.names("Vital sign", &signs, names, |sign| sign);
+    grid.column(("Average", Unit::Word, ""), rows, |row| row.sign.unit().format(row.average));
+    grid.column(("Peak", Unit::Word, ""), rows, |row| row.sign.unit().format(row.peak));
+    let limit = |row: &VitalSummary| row.above.map(|above| row.sign.unit().format(above.limit));
+    grid.column(("Threshold", Unit::Word, ""), rows, limit);
+    grid.column(("Above", Unit::Time, "time above the threshold"), rows, |row| row.above.map(|above| above.time));
+    grid.column(("Meaning", Unit::Text, ""), rows, |row| row.sign.meaning().to_owned());
     (!rows.is_empty()).then_some(grid)
 }
 

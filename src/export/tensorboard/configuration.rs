@@ -136,7 +136,7 @@ mod tests {
             schedule: "Always".to_owned(),
             activities: vec![Activity::Host, Activity::Kernels],
             unrecorded: Arc::default(),
-            memory: Arc::default(),
+            followed: Arc::default(),
         };
         let text = configuration(&run, Some(&["--lr".to_owned(), "1e9".to_owned()]));
         let version = escaped(env!("CARGO_PKG_VERSION"));

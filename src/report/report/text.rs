@@ -60,6 +60,7 @@ impl Report {
         self.memory_snapshots().iter().try_for_each(|snapshot| write!(f, "{snapshot}"))?;
         self.leaks().iter().try_for_each(|leak| writeln!(f, "possible leak: {leak}"))?;
         self.idle_pools().iter().try_for_each(|pool| writeln!(f, "idle memory: {pool}"))?;
+        self.write_vitals(f)?;
         self.write_findings(f)
     }
 
@@ -136,6 +137,9 @@ impl fmt::Display for ReportView<'_> {
             write!(f, "\n{}", report.lines().own(true).limit(Report::TABLE_ROWS).width(width))?;
             write!(f, "\n{}\n", report.functions().limit(Report::TABLE_ROWS).width(width))?;
         }
+        if !report.vitals().signs.is_empty() {
+            write!(f, "\n{}\n", report.vitals_table().width(width))?;
+        }
         write!(f, "{}{}", self.summary(), WrittenFiles(&report.files))?;
         match report.more_files {
             0 => {}
@@ -171,9 +175,9 @@ impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
         let (counters, stacks) = (self.counters(), self.stacks.is_some());
-        let more = usize::from(self.removed.is_some()) + usize::from(!counters.is_empty()) + if stacks { 3 } else { 0 };
-        let process_cpu = self.process_cpu();
-        let more = more + usize::from(process_cpu.is_some());
+        let (process_cpu, vitals) = (self.process_cpu(), !self.vitals().is_empty());
+        let more = usize::from(self.removed.is_some()) + usize::from(!counters.is_empty());
+        let more = more + if stacks { 3 } else { 0 } + if vitals { 2 } else { 0 } + usize::from(process_cpu.is_some());
         let mut report = serializer.serialize_struct("Report", 26 + more)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
@@ -211,6 +215,10 @@ impl serde::Serialize for Report {
             report.serialize_field("sampling", &stacks.totals)?;
             report.serialize_field("lines", &stacks.lines)?;
             report.serialize_field("functions", &stacks.functions)?;
+        }
+        if vitals {
+            report.serialize_field("vitals", self.vitals())?;
+            report.serialize_field("energy_rates", &self.energy_rates())?;
         }
         if let Some(removed) = &self.removed {
             report.serialize_field("removed_files", removed)?;
