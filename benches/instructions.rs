@@ -20,6 +20,7 @@ fn main() -> Result<(), kernspan::Error> {
         "listening" => builder.listen(kernspan::control::Listen::default()),
         _ => builder,
     };
+    let builder = if phase == "timed" { builder.cpu_time(kernspan::CpuTime::spans()) } else { builder };
     let (layer, profiler) = builder.build()?;
     let (contender, profiler) = match phase.as_str() {
         "empty" => (Contender::new("empty layer", registry().with(Nothing)), Some(profiler)),
@@ -33,7 +34,7 @@ fn main() -> Result<(), kernspan::Error> {
             profiler.finish()?;
             (contender, None)
         }
-        "recording" => {
+        "recording" | "timed" => {
             profiler.start();
             (Contender::new("recording", registry().with(layer)), Some(profiler))
         }

@@ -25,6 +25,10 @@ pub(crate) struct ThreadUsage {
 
 /// A thread of the process.
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    not(all(feature = "cpu-time", target_os = "linux")),
+    allow(dead_code, reason = "threads are read on Linux only")
+)]
 struct ThreadReading {
     id: u32,
     name: String,

@@ -18,6 +18,7 @@ pub(crate) mod name {
     pub(crate) const GPU: &str = "kernspan.gpu";
     pub(crate) const FOLDED: &str = "kernspan.folded";
     pub(crate) const SELF_TIME: &str = "kernspan.self_ns";
+    pub(crate) const CPU_TIME: &str = "kernspan.cpu_ns";
     pub(crate) const TARGET: &str = "target";
     pub(crate) const LEVEL: &str = "level";
     pub(crate) const FILE: &str = "code.file.path";

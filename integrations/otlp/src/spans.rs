@@ -197,6 +197,9 @@ impl<'a> Window<'a> {
         attributes.number(name::THREAD, span.track().thread().as_u64());
         attributes.text(name::THREAD_NAME, span.track().thread_name());
         attributes.number(name::SELF_TIME, span.self_time().as_nanos());
+        if let Some(cpu_time) = span.cpu_time() {
+            attributes.number(name::CPU_TIME, cpu_time.as_nanos());
+        }
         write_cut(span.cut(), attributes);
         if let Some(gpu) = &self.gpu {
             gpu.write(span.id(), attributes);
