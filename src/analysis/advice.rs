@@ -307,9 +307,9 @@ fn any(kind: FindingKind) -> &'static str {
             "Check whether both are needed: kernels and shapes are the same; whether the inputs are is not known."
         }
         FindingKind::LowClock => {
-            "Ask `nvidia-smi -q -d PERFORMANCE` what limits the clock. Raise the power limit (`nvidia-smi -pl`), remove \
-             a locked clock (`nvidia-smi -rgc`), or cool the machine better. A GPU at its highest power limit cannot be \
-             helped; only less work is faster."
+            "Ask `nvidia-smi -q -d PERFORMANCE` what limits the clock. Raise the power limit (`nvidia-smi -pl`), \
+             remove a locked clock (`nvidia-smi -rgc`), or cool the machine better. A GPU at its highest power limit \
+             cannot be helped; only less work is faster."
         }
         FindingKind::HostWait => {
             "Hold the lock for a shorter time, or work on a copy; receive results a step later, and do other work \

@@ -309,7 +309,8 @@ impl Finding {
     }
 
     /// The time by which findings are ordered: the likely saving, or two fifths of it if the remedy changes the whole
-    /// program, as a graph or a larger batch does, or the machine. A change at one place that saves nearly half as much comes first.
+    /// program, as a graph or a larger batch does, or the machine. A change at one place that saves nearly half as much
+    /// comes first.
     pub(crate) fn rank(&self) -> Duration {
         match self.kind {
             FindingKind::LaunchBound | FindingKind::SmallGrid | FindingKind::LowClock => {

@@ -202,7 +202,10 @@ mod tests {
         #[test]
         fn every_sample_is_in_the_innermost_span(
             spans in prop::collection::vec((0_usize..3, 0_u64..60, 0_u64..40), 0..24),
-            samples in prop::collection::vec((prop::sample::select(vec![1_u64, 5, 9]), 0_u64..120, any::<bool>()), 0..40),
+            samples in prop::collection::vec(
+                (prop::sample::select(vec![1_u64, 5, 9]), 0_u64..120, any::<bool>()),
+                0..40,
+            ),
         ) {
             // Few moments, far enough apart for edges to be told from the rest.
             let at = |moment: u64| OPEN + 10_000 * moment;

@@ -174,8 +174,8 @@ impl<'a> Window<'a> {
         of_subject.value(meaning).filter(|value| value.error <= CounterValue::MAX_ERROR).map(|value| value.mean)
     }
 
-    /// Returns for how much of the time the SMs and the tensor cores were active, and the memory's bandwidth was in use,
-    /// in percent, while something ran, if hardware counters determine all of that.
+    /// Returns for how much of the time the SMs and the tensor cores were active, and the memory's bandwidth was in
+    /// use, in percent, while something ran, if hardware counters determine all of that.
     pub(super) fn busy_parts(&self, subject: &CounterSubject) -> Option<[f64; 3]> {
         let percent = |meaning| self.counter(subject, meaning);
         let sm = percent(MetricMeaning::SmActive)?;
