@@ -163,7 +163,7 @@ impl Profiler {
     }
 
     /// Returns the latest vital signs, if [they are read](crate::ProfilerBuilder::vitals) and have been once. It takes
-    /// a lock for some nanoseconds, and so may be called in each step.
+    /// a lock and counts a reference, and so may be called in each step.
     ///
     /// ```
     /// # fn train_step(profiler: &kernspan::Profiler) {

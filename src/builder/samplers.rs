@@ -75,8 +75,8 @@ impl ProfilerBuilder {
     ///
     /// [`Report::vitals`](crate::Report::vitals) has averages and peaks of the run, traces have their window as
     /// counters, and exporters of steps each reading. A thread reads them; the program's threads do nothing. It needs
-    /// the feature `vitals` and Linux. What cannot be read, as on a machine without a GPU, is left out and named in the report.
-    /// `docs/vitals.md` says what is read, from where, and what it costs.
+    /// the feature `vitals` and Linux. What cannot be read, as on a machine without a GPU, is left out and named in the
+    /// report. `docs/vitals.md` says what is read, from where, and what it costs.
     pub fn vitals(mut self, vitals: Vitals) -> Self {
         self.vitals = Some(vitals);
         self
