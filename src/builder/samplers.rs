@@ -44,8 +44,8 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Reads CPU time next to wall-clock time, so that a span that waits can be told from one that computes. By default,
-    /// none is read.
+    /// Reads CPU time next to wall-clock time, so that a span that waits can be told from one that computes. By
+    /// default, none is read.
     ///
     /// [`CpuTime::steps`] reads that of the process at the end of each step, with context switches and page faults;
     /// [`CpuTime::spans`] also that of the thread at each enter and exit of a recorded span, which costs two system

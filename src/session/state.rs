@@ -37,7 +37,7 @@ pub(super) struct State {
     pub(super) flight: Option<Flight>,
     pub(super) gpu: Option<Arc<dyn GpuSource>>,
     pub(super) commands: Sender<Command>,
-    budget: Arc<Budget>,
+    pub(super) budget: Arc<Budget>,
     /// The number of windows that have been exported.
     pub(super) exported: Arc<AtomicU32>,
     /// The count of the heap, if it is recorded.
@@ -287,13 +287,6 @@ impl State {
             return Some(WindowKind::Scheduled);
         }
         self.flight.as_ref().map(|flight| WindowKind::Flight { gpu: flight.has_gpu() })
-    }
-
-    /// Ends a step of the flight recorder. Returns what becomes of its window if the step is its last.
-    fn end_flight_step(&mut self, host: &Host) -> Option<Kept> {
-        let flight = self.flight.as_mut()?;
-        let open = self.window.as_ref().is_some_and(|window| window.kind.is_flight());
-        flight.end_step(host.clock(), open, self.budget.share())
     }
 
     /// Returns the number of steps in the schedule's open window, and of those that it is to have, if steps are

@@ -1,11 +1,18 @@
-//! What is read and passed on when a step ends, whether or not it is recorded.
+//! What is read, kept and passed on when a step ends, whether or not it is recorded.
 
 use super::state::State;
-use crate::{clock::Ticks, cpu_time::ProcessUsage, host::Host, schedule::Phase};
+use crate::{clock::Ticks, cpu_time::ProcessUsage, host::Host, recording::Kept, schedule::Phase};
 
 impl State {
-    /// Returns what the process used in the step that has ended, and in the part of it that is in the window, if that is
-    /// read and somebody takes it. `opens` says whether a window opens with the next step.
+    /// Ends a step of the flight recorder. Returns what becomes of its window if the step is its last.
+    pub(super) fn end_flight_step(&mut self, host: &Host) -> Option<Kept> {
+        let flight = self.flight.as_mut()?;
+        let open = self.window.as_ref().is_some_and(|window| window.kind.is_flight());
+        flight.end_step(host.clock(), open, self.budget.share())
+    }
+
+    /// Returns what the process used in the step that has ended, and in the part of it in the window, if that is read
+    /// and somebody takes it. `opens` says whether a window opens with the next step.
     pub(super) fn read_usage(&mut self, opens: bool) -> [Option<ProcessUsage>; 2] {
         let Some(meter) = self.usage.as_mut() else { return [None; 2] };
         if self.window.is_some() || opens || self.summaries.is_some() {
