@@ -2,6 +2,8 @@
 
 #[cfg(all(feature = "signals", unix))]
 use crate::exit::SavedOnExit;
+#[cfg(feature = "serving")]
+use crate::serving::{RequestRecorder, Requests};
 use crate::{
     activity::{Activities, Activity},
     analysis::{MemorySnapshot, MemorySource},
@@ -36,6 +38,8 @@ pub struct Profiler {
     ending: Arc<Ending>,
     activities: Activities,
     memory: RunMemory,
+    #[cfg(feature = "serving")]
+    requests: Option<Arc<RequestRecorder>>,
     #[cfg(all(feature = "signals", unix))]
     _saved_on_exit: Option<SavedOnExit>,
 }
@@ -46,6 +50,7 @@ impl Profiler {
         ending: Arc<Ending>,
         activities: Activities,
         memory: RunMemory,
+        #[cfg(feature = "serving")] requests: Option<Arc<RequestRecorder>>,
         #[cfg(all(feature = "signals", unix))] saved_on_exit: Option<SavedOnExit>,
     ) -> Self {
         Self {
@@ -53,6 +58,8 @@ impl Profiler {
             ending,
             activities,
             memory,
+            #[cfg(feature = "serving")]
+            requests,
             #[cfg(all(feature = "signals", unix))]
             _saved_on_exit: saved_on_exit,
         }
@@ -152,6 +159,15 @@ impl Profiler {
     /// This also resets `CU_MEMPOOL_ATTR_USED_MEM_HIGH` of the driver's pools, which a program might read itself.
     pub fn reset_peak_memory(&self) {
         self.memory.reset_peaks();
+    }
+
+    /// Returns all requests so far: see [`serving`](crate::serving). There are none unless
+    /// [`request_on`](crate::ProfilerBuilder::request_on) names their spans.
+    ///
+    /// It copies the histograms, some microseconds for each group, and delays no request.
+    #[cfg(feature = "serving")]
+    pub fn requests(&self) -> Requests {
+        self.requests.as_ref().map(|requests| requests.requests()).unwrap_or_default()
     }
 
     /// Returns a handle for integrations of frameworks that launch work on their own threads: see [`HandOver`].

@@ -1,6 +1,8 @@
 //! The traits of exporters, of windows and of steps.
 
 use super::run_id::RunId;
+#[cfg(feature = "serving")]
+use crate::serving::{RequestRecorder, Requests};
 use crate::{
     activity::Activity,
     analysis::{Analysis, FollowedMemory},
@@ -254,6 +256,17 @@ pub struct Run {
     pub(crate) unrecorded: Arc<OnceLock<Vec<Duration>>>,
     /// The memory of the run, if it was followed, once the last window has been exported.
     pub(crate) memory: Arc<OnceLock<FollowedMemory>>,
+    /// The requests of the run, if they are counted.
+    #[cfg(feature = "serving")]
+    pub(crate) requests: Option<Arc<RequestRecorder>>,
+}
+
+#[cfg(feature = "serving")]
+impl Run {
+    /// Returns all requests so far: see [`Profiler::requests`](crate::Profiler::requests).
+    pub fn requests(&self) -> Requests {
+        self.requests.as_ref().map(|recorder| recorder.requests()).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]

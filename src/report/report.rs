@@ -20,6 +20,8 @@ use super::{
     step_times::StepTimes,
     wrap::{self, terminal_width},
 };
+#[cfg(feature = "serving")]
+use crate::serving::Requests;
 use crate::{
     analysis::{Analysis, Finding, FollowedMemory, RankWaits, SampledStacks, TypicalStep},
     delivery::Delivery,
@@ -68,6 +70,8 @@ pub struct Report {
     more_files: u64,
     deliveries: Vec<Delivery>,
     removed: Option<RemovedFiles>,
+    #[cfg(feature = "serving")]
+    requests: Requests,
 }
 
 impl Report {
@@ -162,6 +166,19 @@ impl Report {
     /// Adds losses that belong to no window.
     pub(crate) fn add_losses(&mut self, losses: Losses) {
         self.losses += losses;
+    }
+
+    /// Sets the requests of the run.
+    #[cfg(feature = "serving")]
+    pub(crate) fn set_requests(&mut self, requests: Requests) {
+        self.requests = requests;
+    }
+
+    /// Returns all requests of the run: see [`serving`](crate::serving). There are none unless
+    /// [`request_on`](crate::ProfilerBuilder::request_on) names their spans.
+    #[cfg(feature = "serving")]
+    pub fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     /// Sets the number of exports that failed.

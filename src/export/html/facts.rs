@@ -23,6 +23,8 @@ pub(super) struct RunFacts {
     /// The durations of steps that were not recorded, once the run has ended.
     pub(super) unrecorded: Arc<OnceLock<Vec<Duration>>>,
     pub(super) memory: Arc<OnceLock<FollowedMemory>>,
+    #[cfg(feature = "serving")]
+    pub(super) requests: Option<Arc<crate::serving::RequestRecorder>>,
 }
 
 impl RunFacts {

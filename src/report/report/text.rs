@@ -1,6 +1,8 @@
 //! The printed report: the tables, the lines after them, and the files. With `serde`, the serialized one.
 
 use super::Report;
+#[cfg(feature = "serving")]
+use crate::report::requests::RequestTable;
 use crate::{
     hint::Hint,
     report::{step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles},
@@ -55,6 +57,8 @@ impl Report {
         self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"))?;
         self.counters().write_clock(f)?;
         self.counters().problems().iter().try_for_each(|problem| writeln!(f, "hardware counters: {problem}"))?;
+        #[cfg(feature = "serving")]
+        self.requests.service_levels.iter().try_for_each(|level| writeln!(f, "{level}"))?;
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))?;
         self.memory_snapshots().iter().try_for_each(|snapshot| write!(f, "{snapshot}"))?;
         self.leaks().iter().try_for_each(|leak| writeln!(f, "possible leak: {leak}"))?;
@@ -135,6 +139,10 @@ impl fmt::Display for ReportView<'_> {
             write!(f, "\n{}", report.lines().own(true).limit(Report::TABLE_ROWS).width(width))?;
             write!(f, "\n{}\n", report.functions().limit(Report::TABLE_ROWS).width(width))?;
         }
+        #[cfg(feature = "serving")]
+        for kind in report.requests.kinds.iter().filter(|kind| kind.is_used()) {
+            write!(f, "\n{}\n", RequestTable::of(kind, Report::TABLE_ROWS, width))?;
+        }
         write!(f, "{}{}", self.summary(), WrittenFiles(&report.files))?;
         match report.more_files {
             0 => {}
@@ -170,7 +178,14 @@ impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
         let (counters, stacks) = (self.counters(), self.stacks.is_some());
-        let more = usize::from(self.removed.is_some()) + usize::from(!counters.is_empty()) + if stacks { 3 } else { 0 };
+        #[cfg(feature = "serving")]
+        let requests = Some(&self.requests).filter(|requests| !requests.is_empty());
+        #[cfg(not(feature = "serving"))]
+        let requests = None::<()>;
+        let more = usize::from(requests.is_some())
+            + usize::from(self.removed.is_some())
+            + usize::from(!counters.is_empty())
+            + if stacks { 3 } else { 0 };
         let mut report = serializer.serialize_struct("Report", 26 + more)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
@@ -205,6 +220,9 @@ impl serde::Serialize for Report {
             report.serialize_field("sampling", &stacks.totals)?;
             report.serialize_field("lines", &stacks.lines)?;
             report.serialize_field("functions", &stacks.functions)?;
+        }
+        if let Some(requests) = &requests {
+            report.serialize_field("requests", requests)?;
         }
         if let Some(removed) = &self.removed {
             report.serialize_field("removed_files", removed)?;
