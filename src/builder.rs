@@ -7,6 +7,8 @@ mod samplers;
 
 #[cfg(all(feature = "control", unix))]
 use crate::control::Listen;
+#[cfg(feature = "serving")]
+use crate::serving::{RequestKind, RequestLog, Slo};
 use crate::{
     activity::{Activities, Activity},
     analysis::Analysis,
@@ -31,6 +33,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 /// | [`enabled`](Self::enabled) | yes |
 /// | [`schedule`](Self::schedule) | record from the start to the end |
 /// | [`step_on`](Self::step_on) | steps end where [`Profiler::step`] is called |
+/// | `request_on` (feature `serving`) | no span is a request |
+/// | `slo`, `request_log` (feature `serving`) | no objectives for requests, no periodic report of them |
 /// | [`activities`](Self::activities) | spans, kernels and copies |
 /// | [`memory_snapshots`](Self::memory_snapshots) | allocations are followed in windows only |
 /// | [`vitals`](Self::vitals) | none are read |
@@ -57,6 +61,12 @@ pub struct ProfilerBuilder {
     off: Option<String>,
     schedule: Schedule,
     step_on: Option<String>,
+    #[cfg(feature = "serving")]
+    requests: Vec<RequestKind>,
+    #[cfg(feature = "serving")]
+    slos: Vec<Slo>,
+    #[cfg(feature = "serving")]
+    request_log: Option<RequestLog>,
     exporters: Vec<NamedExporter>,
     print_report: bool,
     show_progress: bool,
@@ -109,6 +119,12 @@ impl ProfilerBuilder {
             off: None,
             schedule: Schedule::always(),
             step_on: None,
+            #[cfg(feature = "serving")]
+            requests: Vec::new(),
+            #[cfg(feature = "serving")]
+            slos: Vec::new(),
+            #[cfg(feature = "serving")]
+            request_log: None,
             exporters: Vec::new(),
             print_report: false,
             show_progress: true,
@@ -244,6 +260,38 @@ impl ProfilerBuilder {
     /// field may [give to the span](crate::trace::convention::NAME).
     pub fn step_on(mut self, span_name: impl Into<String>) -> Self {
         self.step_on = Some(span_name.into());
+        self
+    }
+
+    /// Counts and times every span of this name as a request, recorded or not: see [`serving`](crate::serving). By
+    /// default, none. It can be called for several names; a [`RequestKind`] can also break requests down by fields.
+    ///
+    /// ```
+    /// # use kernspan::Profiler;
+    /// let (layer, profiler) = Profiler::builder().request_on("request").build()?;
+    /// # drop(layer);
+    /// println!("{:?}", profiler.requests().kind("request").map(|requests| requests.in_flight));
+    /// # profiler.finish()?;
+    /// # Ok::<(), kernspan::Error>(())
+    /// ```
+    #[cfg(feature = "serving")]
+    pub fn request_on(mut self, kind: impl Into<RequestKind>) -> Self {
+        self.requests.push(kind.into());
+        self
+    }
+
+    /// Adds a service level objective for the requests of one kind. By default, there is none.
+    #[cfg(feature = "serving")]
+    pub fn slo(mut self, slo: Slo) -> Self {
+        self.slos.push(slo);
+        self
+    }
+
+    /// Appends a line about all requests to a file, every minute or as often as the log says. By default, there is
+    /// none.
+    #[cfg(feature = "serving")]
+    pub fn request_log(mut self, log: RequestLog) -> Self {
+        self.request_log = Some(log);
         self
     }
 

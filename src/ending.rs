@@ -1,5 +1,7 @@
 //! The end of a recording, requested by the profiler, a signal or the exit of the process.
 
+#[cfg(feature = "serving")]
+use crate::serving::{Served, ServingThread};
 use crate::{
     activity::{Activities, Activity},
     failure::{Failure, Grouped},
@@ -30,6 +32,9 @@ pub(crate) struct Ending {
     off: Option<String>,
     /// The function to call when everything is exported. A fork does not call it.
     at_end: AtEnd,
+    /// The thread that adds up requests, until the recording ends.
+    #[cfg(feature = "serving")]
+    serving: Mutex<Option<ServingThread>>,
 }
 
 /// A function that is called once, at the end of a recording.
@@ -72,7 +77,23 @@ impl Ending {
         unrecorded: Arc<OnceLock<Vec<Duration>>>,
         at_end: AtEnd,
     ) -> Self {
-        Self { session, pipeline: Mutex::new(Some(pipeline)), activities, shown, unrecorded, at_end, off: None }
+        Self {
+            session,
+            pipeline: Mutex::new(Some(pipeline)),
+            activities,
+            shown,
+            unrecorded,
+            off: None,
+            at_end,
+            #[cfg(feature = "serving")]
+            serving: Mutex::default(),
+        }
+    }
+
+    /// Returns the ending, which ends this thread, too.
+    #[cfg(feature = "serving")]
+    pub(crate) fn with_serving(self, serving: Option<ServingThread>) -> Self {
+        Self { serving: Mutex::new(serving), ..self }
     }
 
     /// Creates the ending of a profiler that is off: there is nothing to end.
@@ -86,6 +107,8 @@ impl Ending {
             unrecorded,
             at_end: AtEnd::default(),
             off: Some(because),
+            #[cfg(feature = "serving")]
+            serving: Mutex::default(),
         }
     }
 
@@ -101,6 +124,8 @@ impl Ending {
             // A fork has none of the threads, and its parent exports the recording. Dropping either would lock their
             // queues, whose locks may be held by threads that do not exist here. The same goes for this lock.
             let pipeline = self.pipeline.try_lock().map(|mut running| running.take());
+            #[cfg(feature = "serving")]
+            std::mem::forget(self.serving.try_lock().map(|mut serving| serving.take()));
             std::mem::forget((pipeline, Arc::clone(&self.session)));
             return None;
         }
@@ -110,9 +135,17 @@ impl Ending {
         let schedule_panic = self.session.end(if badly { Kept::Written } else { Kept::InMemory });
         // The report and the exporters, which finish before it, get the same step counts.
         let unrecorded = self.unrecorded.get_or_init(|| self.session.unrecorded_steps());
+        #[cfg(feature = "serving")]
+        let served = self.serving.lock().unwrap_or_else(PoisonError::into_inner).take().map(ServingThread::join);
         let progress = self.shown.progress.then(Progress::start).flatten();
         let mut outcome = pipeline.join();
         drop(progress);
+        #[cfg(feature = "serving")]
+        if let Some(Served { requests, files, failures }) = served {
+            outcome.report.set_requests(requests);
+            outcome.report.add_files(files);
+            outcome.failures.append(failures);
+        }
         self.at_end.call();
         outcome.report.settle_gpu(self.session.gpu());
         outcome.report.add_unrecorded_steps(unrecorded.clone());

@@ -114,6 +114,7 @@
 //! - `read`: reads traces back from files written by kernspan or by PyTorch's profiler.
 //! - `sampling`: samples the call stacks of all threads, on Linux ([`ProfilerBuilder::samples`]).
 //! - `serde`: makes the report serializable.
+//! - `serving`: counts and times every request of a service, recorded or not ([`serving`]).
 //! - `signals`: saves a recording when a signal or a call to `exit` ends the process, on Unix
 //!   ([`ProfilerBuilder`]`::save_on_exit`).
 //! - `vitals`: CPU, memory, disks, networks, temperatures, GPUs and energy over the whole run, on Linux
@@ -170,7 +171,10 @@ pub mod report;
 mod request;
 mod sampling;
 mod schedule;
+#[cfg(feature = "serving")]
+pub mod serving;
 mod session;
+mod span_table;
 mod step_sample;
 mod steps;
 mod thread;

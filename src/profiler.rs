@@ -2,6 +2,8 @@
 
 #[cfg(all(feature = "signals", unix))]
 use crate::exit::SavedOnExit;
+#[cfg(feature = "serving")]
+use crate::serving::{RequestRecorder, Requests};
 use crate::{
     activity::{Activities, Activity},
     analysis::{MemorySnapshot, MemorySource, VitalSigns},
@@ -37,6 +39,8 @@ pub struct Profiler {
     ending: Arc<Ending>,
     activities: Activities,
     followed: Followed,
+    #[cfg(feature = "serving")]
+    requests: Option<Arc<RequestRecorder>>,
     #[cfg(all(feature = "signals", unix))]
     _saved_on_exit: Option<SavedOnExit>,
 }
@@ -54,6 +58,7 @@ impl Profiler {
         ending: Arc<Ending>,
         activities: Activities,
         followed: Followed,
+        #[cfg(feature = "serving")] requests: Option<Arc<RequestRecorder>>,
         #[cfg(all(feature = "signals", unix))] saved_on_exit: Option<SavedOnExit>,
     ) -> Self {
         Self {
@@ -61,6 +66,8 @@ impl Profiler {
             ending,
             activities,
             followed,
+            #[cfg(feature = "serving")]
+            requests,
             #[cfg(all(feature = "signals", unix))]
             _saved_on_exit: saved_on_exit,
         }
@@ -175,6 +182,15 @@ impl Profiler {
     /// ```
     pub fn vitals(&self) -> Option<Arc<VitalSigns>> {
         self.followed.vitals.as_ref()?.latest()
+    }
+
+    /// Returns all requests so far: see [`serving`](crate::serving). There are none unless
+    /// [`request_on`](crate::ProfilerBuilder::request_on) names their spans.
+    ///
+    /// It copies the histograms, some microseconds for each group, and delays no request.
+    #[cfg(feature = "serving")]
+    pub fn requests(&self) -> Requests {
+        self.requests.as_ref().map(|requests| requests.requests()).unwrap_or_default()
     }
 
     /// Returns a handle for integrations of frameworks that launch work on their own threads: see [`HandOver`].

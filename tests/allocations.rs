@@ -83,6 +83,46 @@ fn spans_without_fields_and_with_numbers_do_not_allocate() {
     assert!(under_a_profiler(Schedule::always(), text) >= 10_000);
 }
 
+/// Requests on one thread and on several, as many as fill the lists of notes again and again.
+#[cfg(feature = "serving")]
+#[test]
+fn requests_do_not_allocate() {
+    use kernspan::serving::RequestKind;
+    let serve = |turns: u32| {
+        for turn in 0..turns {
+            let request = info_span!("request", route = turn % 7, error = false, request.batch_size = 3_u32);
+            request.in_scope(|| {
+                tracing::info!(request.tokens = 1_u32);
+                tracing::info!(request.tokens = 2_u32);
+            });
+        }
+    };
+    for schedule in [Schedule::manual(), Schedule::always()] {
+        let kind = RequestKind::new("request").by("route");
+        let (layer, profiler) = Profiler::builder().schedule(schedule).request_on(kind).build().unwrap();
+        let dispatch = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
+        std::thread::scope(|scope| {
+            for threads in [1, 4] {
+                let measured: Vec<_> = (0..threads)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            tracing::dispatcher::with_default(&dispatch, || {
+                                // The thread's list of notes, the groups and their histograms are made.
+                                serve(20_000);
+                                allocations(|| serve(10_000))
+                            })
+                        })
+                    })
+                    .collect();
+                for thread in measured {
+                    assert_eq!(thread.join().unwrap(), 0);
+                }
+            }
+        });
+        profiler.finish().unwrap();
+    }
+}
+
 #[test]
 fn step_does_not_allocate_while_waiting() {
     let (layer, profiler) = Profiler::builder().schedule(Schedule::steps(1_000_000..)).build().unwrap();

@@ -4,8 +4,12 @@ use super::{
     ProfilerBuilder,
     background::{Background, BackgroundParts},
 };
+#[cfg(any(feature = "serving", all(feature = "control", unix)))]
+use crate::control::Control;
 #[cfg(all(feature = "signals", unix))]
 use crate::exit::SavedOnExit;
+#[cfg(feature = "serving")]
+use crate::serving::{RequestKind, RequestLog, RequestRecorder, ServingParts, ServingThread, Slo};
 use crate::{
     activity::Activity,
     budget::Budget,
@@ -34,7 +38,7 @@ use crate::{
 };
 #[cfg(all(feature = "control", unix))]
 use crate::{
-    control::{Control, Listener, ListenerParts, LiveRun, is_free},
+    control::{Listener, ListenerParts, LiveRun, is_free},
     exit,
 };
 #[cfg(all(feature = "control", unix))]
@@ -93,8 +97,14 @@ impl ProfilerBuilder {
         if self.nvtx {
             host.use_nvtx();
         }
+        #[cfg(feature = "serving")]
+        let requests = run.requests.clone();
+        #[cfg(feature = "serving")]
+        requests.iter().for_each(|recorder| host.count_requests(Arc::clone(recorder)));
         let host = Arc::new(host);
         let budget = Arc::new(Budget::new(self.memory_limit_bytes));
+        #[cfg(feature = "serving")]
+        let run_metadata = Arc::clone(&run.metadata);
         #[cfg(all(feature = "control", unix))]
         let (listen, metadata, run_id) = (self.listen.take(), Arc::clone(&run.metadata), run.id);
         let Self { schedule, step_on, exporters, observer, activities, detach, raw_folder, counters, .. } = self;
@@ -167,7 +177,22 @@ impl ProfilerBuilder {
             }
         };
         let layer = ProfilerLayer::new(host, activities.has(Activity::Host), step_on, self.backtraces, timed);
-        let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, activities, shown, run.unrecorded, at_end));
+        let ending = Ending::new(Arc::clone(&session), pipeline, activities, shown, run.unrecorded, at_end);
+        #[cfg(feature = "serving")]
+        let serving = requests.clone().map(|recorder| {
+            let control = Control::new(Arc::clone(&session), memory.clone());
+            let log = self.request_log.take().map(|log| (log, (*run_metadata).clone()));
+            ServingThread::start(ServingParts {
+                recorder,
+                log,
+                record: Box::new(move |request| control.record(request)),
+            })
+        });
+        #[cfg(feature = "serving")]
+        let serving = serving.transpose().map_err(Error::Thread)?;
+        #[cfg(feature = "serving")]
+        let ending = ending.with_serving(serving);
+        let ending = Arc::new(ending);
         // This is the last step, so that functions that CUDA has called at exit are called later.
         #[cfg(all(feature = "signals", unix))]
         let saved_on_exit = self.save_within.map(|within| SavedOnExit::new(&ending, within)).transpose();
@@ -179,6 +204,8 @@ impl ProfilerBuilder {
             ending,
             activities,
             Followed { memory, vitals },
+            #[cfg(feature = "serving")]
+            requests,
             #[cfg(all(feature = "signals", unix))]
             saved_on_exit,
         );
@@ -212,6 +239,8 @@ impl ProfilerBuilder {
             ending,
             self.activities,
             Followed { memory: RunMemory { gpu: None, ledger: None, history: None }, vitals: None },
+            #[cfg(feature = "serving")]
+            None,
             #[cfg(all(feature = "signals", unix))]
             None,
         );
@@ -242,6 +271,15 @@ impl ProfilerBuilder {
         flight.map_err(|problem| Error::Setting { setting: "flight_recorder", problem })?;
         let vitals = self.vitals.as_ref().map_or(Ok(()), Vitals::check);
         vitals.map_err(|problem| Error::Setting { setting: "vitals", problem })?;
+        #[cfg(feature = "serving")]
+        RequestKind::check_all(&self.requests).map_err(|problem| Error::Setting { setting: "request_on", problem })?;
+        #[cfg(feature = "serving")]
+        Slo::check_all(&self.slos, &self.requests).map_err(|problem| Error::Setting { setting: "slo", problem })?;
+        #[cfg(feature = "serving")]
+        self.request_log
+            .as_ref()
+            .map_or(Ok(()), RequestLog::check)
+            .map_err(|problem| Error::Setting { setting: "request_log", problem })?;
         let samples = self.samples.map_or(Ok(()), Samples::check);
         samples.map_err(|problem| Error::Setting { setting: "samples", problem })?;
         let mut failures: Vec<_> = self.exporters.iter_mut().filter_map(NamedExporter::check).collect();
@@ -259,6 +297,9 @@ impl ProfilerBuilder {
             activities: self.activities.iter().collect(),
             unrecorded: Arc::default(),
             followed: Arc::default(),
+            #[cfg(feature = "serving")]
+            requests: (!self.requests.is_empty())
+                .then(|| Arc::new(RequestRecorder::new(clock.clone(), &self.requests, std::mem::take(&mut self.slos)))),
         }
     }
 

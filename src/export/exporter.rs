@@ -1,6 +1,8 @@
 //! The traits of exporters, of windows and of steps.
 
 use super::run_id::RunId;
+#[cfg(feature = "serving")]
+use crate::serving::{RequestRecorder, Requests};
 use crate::{
     activity::Activity,
     analysis::{Analysis, FollowedRun},
@@ -254,6 +256,17 @@ pub struct Run {
     pub(crate) unrecorded: Arc<OnceLock<Vec<Duration>>>,
     /// The memory and the vital signs of the run, if they were followed, once the last window has been exported.
     pub(crate) followed: Arc<OnceLock<FollowedRun>>,
+    /// The requests of the run, if they are counted.
+    #[cfg(feature = "serving")]
+    pub(crate) requests: Option<Arc<RequestRecorder>>,
+}
+
+#[cfg(feature = "serving")]
+impl Run {
+    /// Returns all requests so far: see [`Profiler::requests`](crate::Profiler::requests).
+    pub fn requests(&self) -> Requests {
+        self.requests.as_ref().map(|recorder| recorder.requests()).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]

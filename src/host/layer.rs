@@ -52,6 +52,8 @@ pub struct ProfilerLayer {
     /// Whether spans and events are recorded, rather than only steps.
     spans: bool,
     step_on: Option<StepOn>,
+    /// Whether a span may end a step or be a request, by its name.
+    names_matter: bool,
     backtraces: bool,
     /// The most verbose level of spans that have CPU time.
     timed: LevelFilter,
@@ -85,6 +87,10 @@ impl ProfilerLayer {
         Self {
             #[cfg(all(feature = "nvtx", unix))]
             ranges: host.has_ranges(),
+            #[cfg(feature = "serving")]
+            names_matter: step_on.is_some() || host.counts_requests(),
+            #[cfg(not(feature = "serving"))]
+            names_matter: step_on.is_some(),
             host,
             spans,
             step_on,
@@ -150,12 +156,22 @@ impl ProfilerLayer {
     fn keep_fields(&self, attributes: &Attributes<'_>, id: RegistryId) {
         let _uncounted = Uncounted::begin();
         let callsite = attributes.metadata();
+        #[cfg(feature = "serving")]
+        let request = self.host.new_request(callsite);
         let step = self.is_step(callsite) && !thread::is_muted();
         // `parent: None` says nothing about where the span will be entered: libraries create the spans of a model with
         // it, so that they keep no other span open, and enter them inside the spans of each step.
         let parent = attributes.parent();
         if step || parent.is_some() || !callsite.fields().is_empty() {
-            fields::collect(|visit| attributes.record(visit), |fields| self.host.live.insert(id, fields, step));
+            let keep = |fields: &mut Vec<FieldData>| {
+                #[cfg(feature = "serving")]
+                request.iter().for_each(|request| request.begin(id, fields));
+                self.host.live.insert(id, fields, step);
+            };
+            fields::collect(|visit| attributes.record(visit), keep);
+        } else {
+            #[cfg(feature = "serving")]
+            request.iter().for_each(|request| request.begin(id, &[]));
         }
         if let Some(parent) = parent {
             self.host.live.set_parent(id, parent.into_non_zero_u64());
@@ -215,6 +231,29 @@ impl ProfilerLayer {
         lanes.with(|lane| lane.exit(control, id, &self.sources(control, ctx)));
         if watchers.any() && control.is_recording() {
             watchers.notify_changed(true, lanes, clock);
+        }
+    }
+
+    /// Closes a span that may end a step or be a request.
+    #[inline(never)]
+    fn close_named<S>(&self, control: Control, id: &Id, ctx: &Context<'_, S>)
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        let uncounted = Uncounted::begin_if(control.counts_heap());
+        #[cfg(feature = "serving")]
+        self.host.end_request(id.into_u64());
+        let steps = self.step_on.is_some();
+        let ends_step = match self.host.live.remove(id.into_u64(), steps) {
+            // If the table was too full for the span, its name has to be looked up.
+            None if steps && self.host.live.has_lost() => {
+                ctx.span(id).is_some_and(|span| self.is_step(span.metadata()))
+            }
+            ends_step => ends_step.unwrap_or(false),
+        };
+        drop(uncounted);
+        if ends_step {
+            self.step_on.iter().for_each(|step_on| (step_on.step)());
         }
     }
 
@@ -298,7 +337,7 @@ where
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
         let control = self.host.control();
         let callsite = attributes.metadata();
-        let kept = !callsite.fields().is_empty() || self.step_on.is_some() || !attributes.is_contextual();
+        let kept = !callsite.fields().is_empty() || self.names_matter || !attributes.is_contextual();
         if kept && !control.is_off() {
             self.keep_fields(attributes, id.into_u64());
         }
@@ -344,18 +383,11 @@ where
         if control.is_off() {
             return;
         }
-        let steps = self.step_on.is_some();
-        let uncounted = Uncounted::begin_if(control.counts_heap());
-        let ends_step = match self.host.live.remove(id.into_u64(), steps) {
-            // If the table was too full for the span, its name has to be looked up.
-            None if steps && self.host.live.has_lost() => {
-                ctx.span(&id).is_some_and(|span| self.is_step(span.metadata()))
-            }
-            ends_step => ends_step.unwrap_or(false),
-        };
-        drop(uncounted);
-        if ends_step {
-            self.step_on.iter().for_each(|step_on| (step_on.step)());
+        if self.names_matter {
+            self.close_named(control, &id, &ctx);
+        } else {
+            let _uncounted = Uncounted::begin_if(control.counts_heap());
+            self.host.live.remove(id.into_u64(), false);
         }
     }
 
@@ -368,6 +400,8 @@ where
         let id = id.into_u64();
         let at = control.is_recording().then(|| self.host.clock.now());
         let update = |fields: &mut Vec<FieldData>| {
+            #[cfg(feature = "serving")]
+            self.host.update_request(id, fields);
             let entered = self.host.live.with(id, |entry| {
                 fields.iter().for_each(|field| entry.update(field));
                 entry.entered
@@ -385,6 +419,11 @@ where
         let control = self.host.control();
         if let Some(counters) = self.host.counters.as_ref().filter(|_| !control.is_off()) {
             counters.note(event, control.is_recording() && self.spans);
+        }
+        #[cfg(feature = "serving")]
+        if !control.is_off() && self.host.wants_event(event) {
+            let scope = || ctx.event_scope(event).into_iter().flatten().map(|span| span.id().into_u64());
+            fields::collect(|visit| event.record(visit), |fields| self.host.take_event(event, fields, scope()));
         }
         if !control.is_recording() || !self.spans {
             return;

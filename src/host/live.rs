@@ -5,11 +5,11 @@
 //! this table takes a quarter of that and does not allocate once warm. Spans with none of these never touch it, as long
 //! as no span has an explicit parent.
 
-use crate::{recording::RegistryId, trace::FieldData};
+use crate::{recording::RegistryId, span_table::SpanTable, trace::FieldData};
 use std::{
     num::NonZeroU64,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -17,25 +17,13 @@ use std::{
 /// A hash table of fixed size. If a bucket is full, the fields of a new span are lost and counted.
 #[derive(Debug)]
 pub(super) struct Live {
-    buckets: Box<[Bucket]>,
-    /// One for each id of each bucket.
-    entries: Box<[Mutex<Entry>]>,
+    table: SpanTable<Entry>,
     /// Whether there ever was an entry: until then, a span that closes need not be looked up.
     used: AtomicBool,
     /// Whether there ever was an explicit parent: until then, a span being entered need not be looked up for it.
     has_parents: AtomicBool,
     lost: AtomicU64,
     overflowed: AtomicBool,
-}
-
-/// Ids of spans; 0 is a free slot, since the registry's ids start at 1.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Bucket([AtomicU64; Bucket::SLOTS]);
-
-impl Bucket {
-    /// The number of slots of a bucket: as many as fit a cache line.
-    const SLOTS: usize = 8;
 }
 
 #[derive(Debug, Default)]
@@ -79,10 +67,8 @@ impl Entry {
 impl Live {
     /// Returns a table for `capacity` spans, if they spread evenly.
     pub(super) fn new(capacity: usize) -> Self {
-        let buckets = capacity.div_ceil(Bucket::SLOTS).next_power_of_two();
         Self {
-            buckets: std::iter::repeat_with(Bucket::default).take(buckets).collect(),
-            entries: std::iter::repeat_with(Mutex::default).take(buckets * Bucket::SLOTS).collect(),
+            table: SpanTable::new(capacity),
             used: AtomicBool::new(false),
             has_parents: AtomicBool::new(false),
             lost: AtomicU64::new(0),
@@ -90,51 +76,22 @@ impl Live {
         }
     }
 
-    /// The bucket of `id`.
-    #[inline]
-    fn bucket(&self, id: RegistryId) -> (usize, &Bucket) {
-        // The registry counts in the upper bits how often it has used a slot. Without them, a slot keeps its bucket,
-        // which is then in the cache.
-        const SLOT: u64 = (1 << 51) - 1;
-        // The highest bits of the product depend on all bits of the slot.
-        let hash = (id & SLOT).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let bucket = (hash.rotate_left(self.buckets.len().trailing_zeros()) as usize) & (self.buckets.len() - 1);
-        (bucket, &self.buckets[bucket])
-    }
-
-    /// Finds a span: its slot in the bucket, and its entry.
-    #[inline]
-    fn find(&self, id: RegistryId) -> Option<(&AtomicU64, &Mutex<Entry>)> {
-        let (bucket, Bucket(ids)) = self.bucket(id);
-        // Acquire: pairs with the store in `insert`.
-        let slot = ids.iter().position(|slot| slot.load(Ordering::Acquire) == id)?;
-        Some((&ids[slot], &self.entries[bucket * Bucket::SLOTS + slot]))
-    }
-
     /// Adds a new span. Takes the fields and leaves an empty list in their place.
     pub(super) fn insert(&self, id: RegistryId, fields: &mut Vec<FieldData>, step: bool) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
-        let (bucket, Bucket(ids)) = self.bucket(id);
-        for (slot, span) in ids.iter().enumerate() {
-            if span.load(Ordering::Relaxed) != 0 {
-                continue;
-            }
-            let mut entry = lock(&self.entries[bucket * Bucket::SLOTS + slot]);
-            // Another thread may have taken the slot meanwhile.
-            if span.load(Ordering::Relaxed) == 0 {
-                std::mem::swap(&mut entry.fields, fields);
-                entry.parent = None;
-                entry.shared = None;
-                entry.entered = None;
-                entry.step = step;
-                span.store(id, Ordering::Release);
-                return;
-            }
+        let inserted = self.table.insert(id, |entry| {
+            std::mem::swap(&mut entry.fields, fields);
+            entry.parent = None;
+            entry.shared = None;
+            entry.entered = None;
+            entry.step = step;
+        });
+        if !inserted {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.overflowed.store(true, Ordering::Relaxed);
         }
-        self.lost.fetch_add(1, Ordering::Relaxed);
-        self.overflowed.store(true, Ordering::Relaxed);
     }
 
     /// Whether any span ever had an explicit parent.
@@ -158,10 +115,9 @@ impl Live {
     /// Calls `f` with the fields of a span being entered in `window`; with none if the span is not in the table.
     #[inline]
     pub(super) fn enter<R>(&self, id: RegistryId, window: Option<u32>, f: impl FnOnce(EnterFields<'_>) -> R) -> R {
-        match self.find(id) {
+        match self.table.lock(id) {
             None => f(EnterFields::Each(&[])),
-            Some((_, entry)) => {
-                let mut entry = lock(entry);
+            Some(mut entry) => {
                 let result = f(entry.enter_fields());
                 entry.entered = window;
                 result
@@ -171,23 +127,17 @@ impl Live {
 
     /// Calls `f` with the entry of a span, if it is in the table.
     pub(super) fn with<R>(&self, id: RegistryId, f: impl FnOnce(&mut Entry) -> R) -> Option<R> {
-        self.find(id).map(|(_, entry)| f(&mut lock(entry)))
+        self.table.lock(id).map(|mut entry| f(&mut entry))
     }
 
     /// Removes a closed span from the table. Returns whether that ends a step, if `steps` is set.
-    ///
-    /// Its fields stay until the slot is reused: nobody asks for a closed span, and a lock costs more than all the
-    /// rest.
     #[inline]
     pub(super) fn remove(&self, id: RegistryId, steps: bool) -> Option<bool> {
         if self.used.load(Ordering::Relaxed) { self.remove_used(id, steps) } else { None }
     }
 
     fn remove_used(&self, id: RegistryId, steps: bool) -> Option<bool> {
-        let (slot, entry) = self.find(id)?;
-        let step = steps && lock(entry).step;
-        slot.store(0, Ordering::Release);
-        Some(step)
+        if steps { self.table.remove_with(id, |entry| entry.step) } else { self.table.remove(id).then_some(false) }
     }
 
     /// Whether any span ever failed to fit.
@@ -199,11 +149,6 @@ impl Live {
     pub(super) fn take_lost(&self) -> u64 {
         self.lost.swap(0, Ordering::Relaxed)
     }
-}
-
-#[inline]
-fn lock(entry: &Mutex<Entry>) -> MutexGuard<'_, Entry> {
-    entry.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

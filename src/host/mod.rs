@@ -20,6 +20,8 @@ mod none_layer;
 mod nvtx;
 mod otel_contexts;
 mod reached_spans;
+#[cfg(feature = "serving")]
+mod requests;
 mod span_lookup;
 mod stack;
 #[cfg(test)]
@@ -47,6 +49,8 @@ use self::{
     stack::SharedStack,
     watcher::Watchers,
 };
+#[cfg(feature = "serving")]
+use crate::serving::RequestRecorder;
 use crate::{
     analysis::{MemoryFrame, MemoryPool},
     clock::{Clock, Ticks},
@@ -86,6 +90,9 @@ pub(crate) struct Host {
     /// The ranges of spans for another tool, if they are wanted.
     #[cfg(all(feature = "nvtx", unix))]
     nvtx: Option<nvtx::NvtxRanges>,
+    /// The requests that spans are, if they are counted.
+    #[cfg(feature = "serving")]
+    requests: Option<Arc<RequestRecorder>>,
 }
 
 impl Host {
@@ -105,7 +112,15 @@ impl Host {
             steps: AtomicU64::new(0),
             #[cfg(all(feature = "nvtx", unix))]
             nvtx: None,
+            #[cfg(feature = "serving")]
+            requests: None,
         }
+    }
+
+    /// Has the layer report spans that are requests.
+    #[cfg(feature = "serving")]
+    pub(crate) fn count_requests(&mut self, requests: Arc<RequestRecorder>) {
+        self.requests = Some(requests);
     }
 
     /// Has threads write what they allocate on the heap.

@@ -14,8 +14,9 @@ pub(crate) use self::{
     device_call::{DeviceCall, MemoryCall, MemoryFacts},
     gpu::{Function, GpuRecord, GpuRecording, OverheadRecord, Pool, WaitRecord, WorkRecord},
     raw::RawRecords,
-    record::{Callsite, Record, RegistryId, level_of},
+    record::{Callsite, Record, level_of},
 };
+pub(crate) use crate::span_table::RegistryId;
 
 use crate::{
     clock::{Anchor, Ticks, Timeline},

@@ -3,12 +3,10 @@
 use super::{DeviceCall, MemoryCall, Origin};
 use crate::{
     clock::Ticks,
+    span_table::RegistryId,
     trace::{Collective, FieldData, HeapUse, Level, Operation, TraceContext},
 };
 use std::{backtrace::Backtrace, num::NonZeroU64, sync::Arc};
-
-/// The id of a span in the registry, which reuses the id once the span has closed.
-pub(crate) type RegistryId = u64;
 
 /// `tracing`'s metadata for the place where a span or event is written.
 pub(crate) type Callsite = &'static tracing::Metadata<'static>;

@@ -64,6 +64,8 @@ mod process_cpu;
 mod recording_cost;
 #[allow(clippy::module_inception, reason = "the module is named after its main type")]
 mod report;
+#[cfg(feature = "serving")]
+mod requests;
 mod sampled_lines;
 mod short_names;
 mod step_times;

@@ -22,6 +22,8 @@ use super::{
     vitals::VitalsOfRun,
     wrap::{self, terminal_width},
 };
+#[cfg(feature = "serving")]
+use crate::serving::Requests;
 use crate::{
     analysis::{Analysis, Finding, FollowedRun, RankWaits, SampledStacks, TypicalStep},
     delivery::Delivery,
@@ -72,6 +74,8 @@ pub struct Report {
     more_files: u64,
     deliveries: Vec<Delivery>,
     removed: Option<RemovedFiles>,
+    #[cfg(feature = "serving")]
+    requests: Requests,
 }
 
 impl Report {
@@ -169,6 +173,19 @@ impl Report {
     /// Adds losses that belong to no window.
     pub(crate) fn add_losses(&mut self, losses: Losses) {
         self.losses += losses;
+    }
+
+    /// Sets the requests of the run.
+    #[cfg(feature = "serving")]
+    pub(crate) fn set_requests(&mut self, requests: Requests) {
+        self.requests = requests;
+    }
+
+    /// Returns all requests of the run: see [`serving`](crate::serving). There are none unless
+    /// [`request_on`](crate::ProfilerBuilder::request_on) names their spans.
+    #[cfg(feature = "serving")]
+    pub fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     /// Sets the number of exports that failed.

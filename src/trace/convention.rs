@@ -17,6 +17,14 @@
 //! | `op.input` | spans | the stage of the input pipeline: `read`, `preprocess`, `enqueue`, or `load` for all of it |
 //! | `op.wait` | spans | what the span waits for while it does nothing itself: `lock`, `sleep`, or anything else |
 //! | `op.gemm` | spans, operations | the size of the matrix product, m×n×k, such as `64x512x512` |
+//! | `request.intended_start` | requests | when the request was to start, in nanoseconds since 1970 (UTC) |
+//! | `request.tokens` | events in requests | the number of tokens that were generated just now |
+//! | `request.batch_size` | requests, events in them | the number of requests that were computed together |
+//! | `error` | requests, events in them | the request has failed, unless the value is `false`, `0` or empty |
+//! | `otel.status_code` | requests | the request has failed if the value is `ERROR` |
+//! | `http.response.status_code` | requests | the request has failed if the value is 500 to 599 |
+//! | `gen_ai.usage.input_tokens` | requests | the number of tokens that the request reads |
+//! | `gen_ai.usage.output_tokens` | requests | the number of tokens that the request has generated |
 //! | `collective.operation` | spans | the span is a collective, such as `all-reduce`, `broadcast` or `send` |
 //! | `collective.group` | spans | the name of the group of ranks, the same on all of them |
 //! | `collective.ranks` | spans | the number of ranks in the group |
@@ -26,6 +34,10 @@
 //!
 //! Spans with `collective.operation` are collectives to `kernspan ranks`, for programs without NCCL. A span that
 //! launches kernels of NCCL describes these.
+//!
+//! Requests are spans that [`serving`](crate#features) counts. The names of their fields are those of OpenTelemetry
+//! where it has any. An event with `error` is one of the innermost span that it happens in, such as that of
+//! `#[instrument(err)]`: an error in a span inside a request may be handled there.
 //!
 //! Without `op.input`, a span is a `load` if its name says so, whatever its capitals and separators: `data`,
 //! `next_batch`, `load_batch`, `get_batch`, `fetch_batch`, `read_batch`, `recv_batch`, `receive_batch`, `make_batch`,
@@ -90,6 +102,22 @@ pub const INPUT: &str = "op.input";
 pub const WAIT: &str = "op.wait";
 /// The size of a matrix product.
 pub const GEMM: &str = "op.gemm";
+/// When a request was to start, in nanoseconds since 1970 (UTC).
+pub const REQUEST_INTENDED_START: &str = "request.intended_start";
+/// The number of tokens that a request has generated just now.
+pub const REQUEST_TOKENS: &str = "request.tokens";
+/// The number of requests that are computed together.
+pub const REQUEST_BATCH_SIZE: &str = "request.batch_size";
+/// The error that a request has failed with.
+pub const REQUEST_ERROR: &str = "error";
+/// The status of a span in OpenTelemetry.
+pub const OTEL_STATUS_CODE: &str = "otel.status_code";
+/// The status of an HTTP response, as OpenTelemetry names it.
+pub const HTTP_STATUS_CODE: &str = "http.response.status_code";
+/// The number of tokens that a request reads, as OpenTelemetry names it.
+pub const REQUEST_INPUT_TOKENS: &str = "gen_ai.usage.input_tokens";
+/// The number of tokens that a request has generated, as OpenTelemetry names it.
+pub const REQUEST_OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
 /// The operation of a collective, such as `all-reduce`.
 ///
 /// ```

@@ -23,6 +23,8 @@ pub(super) struct RunFacts {
     /// The durations of steps that were not recorded, once the run has ended.
     pub(super) unrecorded: Arc<OnceLock<Vec<Duration>>>,
     pub(super) followed: Arc<OnceLock<FollowedRun>>,
+    #[cfg(feature = "serving")]
+    pub(super) requests: Option<Arc<crate::serving::RequestRecorder>>,
 }
 
 impl RunFacts {

@@ -13,6 +13,8 @@ mod page;
 mod parts;
 mod paths;
 mod ranks;
+#[cfg(feature = "serving")]
+mod requests;
 mod selection;
 mod steps;
 mod tables;
@@ -134,7 +136,7 @@ impl StepExporter for Steps {
 
     fn finish(&mut self) -> ExportResult {
         let mut page = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        page.report.add_followed();
+        page.report.end_run();
         page.write()?;
         Ok(page.path.iter().cloned().collect())
     }

@@ -131,10 +131,14 @@ impl HtmlReport {
         self.run.unrecorded = Arc::clone(&run.unrecorded);
         self.run.followed = Arc::clone(&run.followed);
         self.run.metadata = Some(Arc::clone(&run.metadata));
+        #[cfg(feature = "serving")]
+        self.run.requests.clone_from(&run.requests);
     }
 
-    /// Adds what was followed over the run, which has ended.
-    pub(super) fn add_followed(&mut self) {
+    /// Adds what was followed over the run, which has ended, and its requests.
+    pub(super) fn end_run(&mut self) {
+        #[cfg(feature = "serving")]
+        self.report.set_requests(self.run.requests.as_ref().map(|recorder| recorder.requests()).unwrap_or_default());
         self.report.add_followed(self.run.followed.get().cloned().unwrap_or_default());
     }
 
@@ -190,6 +194,10 @@ impl HtmlReport {
                     section(sections, "leaks", "Memory that grows, or is idle", "empty", |section| {
                         section.string("note", &notes.join(". "));
                     });
+                }
+                #[cfg(feature = "serving")]
+                for (id, title, grid) in super::requests::tables(&self.report, &mut names) {
+                    table(sections, id, title, &grid);
                 }
                 self.write_findings(sections, &tree);
                 if ranks.are_several() || self.breakdowns.iter().len() > 1 {

@@ -137,6 +137,8 @@ mod tests {
             activities: vec![Activity::Host, Activity::Kernels],
             unrecorded: Arc::default(),
             followed: Arc::default(),
+            #[cfg(feature = "serving")]
+            requests: None,
         };
         let text = configuration(&run, Some(&["--lr".to_owned(), "1e9".to_owned()]));
         let version = escaped(env!("CARGO_PKG_VERSION"));

@@ -1,6 +1,8 @@
 //! The printed report: the tables, the lines after them, and the files. With `serde`, the serialized one.
 
 use super::Report;
+#[cfg(feature = "serving")]
+use crate::report::requests::RequestTable;
 use crate::{
     hint::Hint,
     report::{step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles},
@@ -56,6 +58,8 @@ impl Report {
         self.process_cpu().iter().try_for_each(|cpu| writeln!(f, "{cpu}"))?;
         self.counters().write_clock(f)?;
         self.counters().problems().iter().try_for_each(|problem| writeln!(f, "hardware counters: {problem}"))?;
+        #[cfg(feature = "serving")]
+        self.requests.service_levels.iter().try_for_each(|level| writeln!(f, "{level}"))?;
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))?;
         self.memory_snapshots().iter().try_for_each(|snapshot| write!(f, "{snapshot}"))?;
         self.leaks().iter().try_for_each(|leak| writeln!(f, "possible leak: {leak}"))?;
@@ -140,6 +144,10 @@ impl fmt::Display for ReportView<'_> {
         if !report.vitals().signs.is_empty() {
             write!(f, "\n{}\n", report.vitals_table().width(width))?;
         }
+        #[cfg(feature = "serving")]
+        for kind in report.requests.kinds.iter().filter(|kind| kind.is_used()) {
+            write!(f, "\n{}\n", RequestTable::of(kind, Report::TABLE_ROWS, width))?;
+        }
         write!(f, "{}{}", self.summary(), WrittenFiles(&report.files))?;
         match report.more_files {
             0 => {}
@@ -176,8 +184,13 @@ impl serde::Serialize for Report {
         use serde::ser::SerializeStruct;
         let (counters, stacks) = (self.counters(), self.stacks.is_some());
         let (process_cpu, vitals) = (self.process_cpu(), !self.vitals().is_empty());
+        #[cfg(feature = "serving")]
+        let requests = Some(&self.requests).filter(|requests| !requests.is_empty());
+        #[cfg(not(feature = "serving"))]
+        let requests = None::<()>;
         let more = usize::from(self.removed.is_some()) + usize::from(!counters.is_empty());
-        let more = more + if stacks { 3 } else { 0 } + if vitals { 2 } else { 0 } + usize::from(process_cpu.is_some());
+        let more = more + if stacks { 3 } else { 0 } + if vitals { 2 } else { 0 };
+        let more = more + usize::from(process_cpu.is_some()) + usize::from(requests.is_some());
         let mut report = serializer.serialize_struct("Report", 26 + more)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
@@ -219,6 +232,9 @@ impl serde::Serialize for Report {
         if vitals {
             report.serialize_field("vitals", self.vitals())?;
             report.serialize_field("energy_rates", &self.energy_rates())?;
+        }
+        if let Some(requests) = &requests {
+            report.serialize_field("requests", requests)?;
         }
         if let Some(removed) = &self.removed {
             report.serialize_field("removed_files", removed)?;

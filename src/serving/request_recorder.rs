@@ -1,0 +1,259 @@
+//! The requests of a profiler, as the layer reports them and as background threads read them.
+
+use super::{
+    RequestKind, Requests, ServiceLevel, Slo,
+    error_budget::ErrorBudget,
+    open_request::{KindIndex, OpenRequest, concerns_requests},
+    request_labels::RequestLabels,
+    request_shards::{EndedRequest, RequestNote, RequestShards},
+    request_tally::KindTally,
+    slow_requests::{SloCount, SlowTraces},
+};
+use crate::{
+    clock::{Clock, Ticks},
+    span_table::{RegistryId, SpanTable},
+    trace::{FieldData, Value, convention},
+};
+use rustc_hash::FxHashMap;
+use std::{
+    path::PathBuf,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tracing::{Metadata, field::FieldSet};
+
+/// Counts and times every request. Threads note what happens; [`collect`](Self::collect) adds it up.
+#[derive(Debug)]
+pub(crate) struct RequestRecorder {
+    clock: Clock,
+    began: Instant,
+    kinds: Vec<NamedKind>,
+    open: SpanTable<OpenRequest>,
+    /// The open requests for which the table has no room.
+    more_open: Mutex<FxHashMap<RegistryId, OpenRequest>>,
+    /// The number of these.
+    more: AtomicUsize,
+    shards: RequestShards,
+    tallies: Mutex<Tallies>,
+}
+
+/// What threads have noted, added up.
+#[derive(Debug)]
+struct Tallies {
+    kinds: Vec<KindTally>,
+    slos: Vec<SloCount>,
+    budgets: Vec<ErrorBudget>,
+    /// For each kind.
+    slow: Vec<Option<SlowTraces>>,
+}
+
+#[derive(Debug)]
+struct NamedKind {
+    name: String,
+    labels: RequestLabels,
+}
+
+impl RequestRecorder {
+    /// The number of open requests that are found without a common lock, 3 MiB. There can be more.
+    const OPEN: usize = 1 << 14;
+
+    /// Creates the recorder for these kinds, and objectives for them.
+    pub(crate) fn new(clock: Clock, kinds: &[RequestKind], slos: Vec<Slo>) -> Self {
+        let named = |kind: &RequestKind| NamedKind { name: kind.name.clone(), labels: RequestLabels::new(kind) };
+        let slow = kinds.iter().map(|kind| kind.slow.as_ref().map(SlowTraces::new)).collect();
+        let kinds: Vec<_> = kinds.iter().map(named).collect();
+        let kind_of = |slo: &Slo| kinds.iter().position(|kind| kind.name == slo.kind);
+        let slos: Vec<_> = slos.into_iter().filter_map(|slo| Some((kind_of(&slo)? as KindIndex, slo))).collect();
+        let tallies = Tallies {
+            kinds: kinds.iter().map(|kind| KindTally::new(&kind.labels)).collect(),
+            slos: slos.iter().map(|(kind, slo)| SloCount::new(slo, *kind)).collect(),
+            budgets: slos.into_iter().map(|(_, slo)| ErrorBudget::new(slo)).collect(),
+            slow,
+        };
+        Self {
+            clock,
+            began: Instant::now(),
+            kinds,
+            open: SpanTable::new(Self::OPEN),
+            more_open: Mutex::default(),
+            more: AtomicUsize::new(0),
+            shards: RequestShards::new(),
+            tallies: Mutex::new(tallies),
+        }
+    }
+
+    // For the layer.
+
+    /// Returns the kind of requests that spans of this name are, if they are requests.
+    #[inline]
+    pub(crate) fn kind_of(&self, name: &str) -> Option<KindIndex> {
+        self.kinds.iter().position(|kind| kind.name == name).map(|index| index as KindIndex)
+    }
+
+    /// Begins the request of a new span.
+    pub(crate) fn begin(
+        &self,
+        id: RegistryId,
+        kind: KindIndex,
+        callsite: &'static Metadata<'static>,
+        start: Ticks,
+        fields: &[FieldData],
+    ) {
+        let names = callsite.fields();
+        let mut request = OpenRequest { kind, names: Some(names), start, ..OpenRequest::default() };
+        request.take_fields(self.labels(kind), named(names, fields));
+        if !self.open.insert(id, |open| *open = request) {
+            self.lock_more().insert(id, request);
+            self.more.fetch_add(1, Ordering::Relaxed);
+        }
+        self.shards.begin(kind, self.kinds.len());
+    }
+
+    /// Takes fields that were recorded after the span of a request was created.
+    pub(crate) fn update(&self, id: RegistryId, fields: &[FieldData]) {
+        self.with(id, |request| {
+            if let Some(names) = request.names {
+                let labels = self.labels(request.kind);
+                request.take_fields(labels, named(names, fields));
+            }
+        });
+    }
+
+    /// Whether an event with these fields may say something about a request.
+    #[inline]
+    pub(crate) fn wants_event(&self, names: &FieldSet) -> bool {
+        concerns_requests(names)
+    }
+
+    /// Takes an event. `spans` are those that it happened in, innermost first.
+    pub(crate) fn take_event(&self, names: &FieldSet, fields: &[FieldData], spans: impl Iterator<Item = RegistryId>) {
+        let now = self.clock.now();
+        for (depth, id) in spans.enumerate() {
+            let mut note = None;
+            let found = self.with(id, |request| {
+                for (name, value) in named(names, fields) {
+                    match name {
+                        convention::REQUEST_TOKENS => {
+                            let gap = value.as_u64().and_then(|tokens| request.facts.take_tokens(tokens, now));
+                            note = gap.map(|gap| (request.kind, request.labels, gap)).or(note);
+                        }
+                        convention::REQUEST_BATCH_SIZE => request.facts.set_batch(value),
+                        // An error in a span inside may well be handled there.
+                        _ if depth == 0 => request.facts.take_field(name, value),
+                        _ => {}
+                    }
+                }
+            });
+            if let Some((kind, labels, gap)) = note {
+                self.note(RequestNote::Tokens(kind, self.labels(kind).group(labels), gap));
+            }
+            if found.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Ends the request of a span that has closed, if it is one.
+    pub(crate) fn end(&self, id: RegistryId, end: Ticks) {
+        let removed = self.open.remove_with(id, |open| *open).or_else(|| {
+            if self.more.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            let request = self.lock_more().remove(&id)?;
+            self.more.fetch_sub(1, Ordering::Relaxed);
+            Some(request)
+        });
+        if let Some(OpenRequest { kind, start, labels, facts, .. }) = removed {
+            let group = self.labels(kind).group(labels);
+            self.note(RequestNote::Ended(EndedRequest { kind, group, start, end, facts }));
+        }
+    }
+
+    fn with<R>(&self, id: RegistryId, f: impl FnOnce(&mut OpenRequest) -> R) -> Option<R> {
+        if let Some(mut request) = self.open.lock(id) {
+            return Some(f(&mut request));
+        }
+        if self.more.load(Ordering::Relaxed) == 0 { None } else { self.lock_more().get_mut(&id).map(f) }
+    }
+
+    fn note(&self, note: RequestNote) {
+        self.shards.note(note, self.kinds.len(), |notes| self.add(&mut self.lock_tallies(), notes));
+    }
+
+    fn labels(&self, kind: KindIndex) -> &RequestLabels {
+        &self.kinds[usize::from(kind)].labels
+    }
+
+    fn lock_more(&self) -> MutexGuard<'_, FxHashMap<RegistryId, OpenRequest>> {
+        self.more_open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_tallies(&self) -> MutexGuard<'_, Tallies> {
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // For background threads, and for programs that ask.
+
+    /// Adds up what threads have noted.
+    pub(crate) fn collect(&self) {
+        let mut in_flight = vec![0; self.kinds.len()];
+        // Not locked meanwhile: a thread whose list is full locks its list first.
+        self.shards.collect(&mut in_flight, |notes| self.add(&mut self.lock_tallies(), notes));
+        self.lock_tallies().kinds.iter_mut().zip(in_flight).for_each(|(tally, open)| tally.set_in_flight(open));
+    }
+
+    fn add(&self, tallies: &mut Tallies, notes: &[RequestNote]) {
+        for note in notes {
+            let (RequestNote::Ended(EndedRequest { kind, .. }) | RequestNote::Tokens(kind, ..)) = note;
+            tallies.kinds[usize::from(*kind)].add(note, self.labels(*kind), &self.clock);
+            if let RequestNote::Ended(ended) = note {
+                tallies.slos.iter_mut().for_each(|slo| slo.add(ended, &self.clock));
+                tallies.slow[usize::from(*kind)].iter_mut().for_each(|slow| slow.add(ended, &self.clock));
+            }
+        }
+    }
+
+    /// The time since the profiler was built.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Returns the folders that traces of slow requests are to be written to now.
+    pub(crate) fn take_slow(&self) -> Vec<PathBuf> {
+        self.lock_tallies().slow.iter_mut().flatten().filter_map(SlowTraces::take).collect()
+    }
+
+    /// Returns the objectives for which an alert begins now.
+    pub(crate) fn new_alerts(&self) -> Vec<(Slo, ServiceLevel)> {
+        let mut tallies = self.lock_tallies();
+        let Tallies { slos, budgets, .. } = &mut *tallies;
+        let elapsed = self.elapsed();
+        let begins = |(count, budget): (&SloCount, &mut ErrorBudget)| {
+            budget.advance(elapsed, count.counts).then(|| (budget.slo().clone(), budget.level()))
+        };
+        slos.iter().zip(budgets).filter_map(begins).collect()
+    }
+
+    /// Returns all requests so far.
+    pub(crate) fn requests(&self) -> Requests {
+        self.collect();
+        let elapsed = self.elapsed();
+        let tallies = self.lock_tallies();
+        let kinds = self.kinds.iter().zip(&tallies.kinds);
+        Requests {
+            elapsed,
+            kinds: kinds.map(|(kind, tally)| tally.requests(&kind.name, &kind.labels, elapsed)).collect(),
+            service_levels: tallies.budgets.iter().map(ErrorBudget::level).collect(),
+        }
+    }
+}
+
+/// Returns the fields with their names.
+fn named<'a>(names: &'a FieldSet, fields: &'a [FieldData]) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    // Both are in the order of the callsite, except for fields that are recorded twice.
+    let name_of = |index: u32| names.iter().nth(index as usize).map(|field| field.name());
+    fields.iter().filter_map(move |field| Some((name_of(field.index)?, &field.value)))
+}

@@ -1,0 +1,125 @@
+//! The background thread that adds up requests, raises alerts and writes the log.
+
+use super::{RequestLog, RequestRecorder, Requests, request_log::RequestLogWriter};
+use crate::{
+    failure::{Failure, Failures, panic_message},
+    request::{Progress, RecordRequest, Requested},
+    thread::spawn,
+    trace::Metadata,
+};
+use std::{
+    fmt, io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// The background thread that adds up requests, raises alerts and writes the log.
+#[derive(Debug)]
+pub(crate) struct ServingThread {
+    thread: JoinHandle<Served>,
+    /// Ends the thread when it is dropped.
+    ending: Sender<()>,
+}
+
+/// The parts that the thread is started with.
+pub(crate) struct ServingParts {
+    pub(crate) recorder: Arc<RequestRecorder>,
+    pub(crate) log: Option<(RequestLog, Metadata)>,
+    /// Asks for a window.
+    pub(crate) record: Box<Record>,
+}
+
+/// A function that asks for a window.
+type Record = dyn Fn(RecordRequest) -> Requested + Send;
+
+/// The results of the thread.
+#[derive(Debug, Default)]
+pub(crate) struct Served {
+    pub(crate) requests: Requests,
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) failures: Failures,
+}
+
+impl ServingThread {
+    /// The time between two readings. One takes some microseconds, and a shard has room for this long.
+    const EVERY: Duration = Duration::from_millis(50);
+
+    pub(crate) fn start(parts: ServingParts) -> io::Result<Self> {
+        let (ending, receiver) = mpsc::channel();
+        let run = move || {
+            let ServingParts { recorder, log, record } = parts;
+            let mut log = log.map(|(log, metadata)| RequestLogWriter::new(log, metadata));
+            let mut served = Served::default();
+            loop {
+                let over = receiver.recv_timeout(Self::EVERY) != Err(RecvTimeoutError::Timeout);
+                recorder.collect();
+                // Once the run has ended, there is no window to ask for.
+                let record = (!over).then_some(&*record);
+                served.raise_alerts(&recorder, record);
+                for folder in recorder.take_slow() {
+                    served.ask(record, RecordRequest::recent().into_dir(folder), "a slow request");
+                }
+                for log in log.iter_mut().filter(|log| over || log.is_due(recorder.elapsed())) {
+                    if let Err(error) = log.write(recorder.requests()) {
+                        served.failures.add_new(Failure::new("request_log", None, error.into()));
+                    }
+                }
+                if over {
+                    served.files.extend(log.iter().map(RequestLogWriter::path).filter(|path| path.exists()));
+                    served.requests = recorder.requests();
+                    return served;
+                }
+            }
+        };
+        Ok(Self { thread: spawn("kernspan-serving", run)?, ending })
+    }
+
+    /// Ends the thread, and returns its results.
+    pub(crate) fn join(self) -> Served {
+        drop(self.ending);
+        self.thread.join().unwrap_or_else(|panic| Served {
+            failures: [Failure::of_panic("kernspan", None, &panic_message(&*panic))].into_iter().collect(),
+            ..Served::default()
+        })
+    }
+}
+
+impl Served {
+    /// Calls the hooks of objectives for which an alert begins, and asks for their windows.
+    fn raise_alerts(&mut self, recorder: &RequestRecorder, record: Option<&Record>) {
+        for (slo, level) in recorder.new_alerts() {
+            tracing::warn!("kernspan: {level}");
+            for hook in &slo.hooks {
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(&level))) {
+                    self.failures.add_new(Failure::of_panic("on_alert", None, &panic_message(&*panic)));
+                }
+            }
+            if let Some(request) = slo.recording {
+                self.ask(record, request, &level.objective);
+            }
+        }
+    }
+
+    /// Asks for a window.
+    fn ask(&mut self, record: Option<&Record>, request: RecordRequest, because: &str) {
+        // A request that cannot be met has failed at once.
+        if let Some(record) = record
+            && let Progress::Failed(reason) = record(request).progress()
+        {
+            let error = format!("no window for {because}: {reason}");
+            self.failures.add_new(Failure::new("request_on", None, error.into()));
+        }
+    }
+}
+
+impl fmt::Debug for ServingParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServingParts").field("log", &self.log).finish_non_exhaustive()
+    }
+}
