@@ -116,9 +116,9 @@ impl ErrorBudget {
         let slice = self.slo.window / Self::SLICES;
         let due = u64::try_from(at.as_nanos() / slice.as_nanos().max(1)).unwrap_or(u64::MAX);
         // After a pause, such as that of a suspended machine, what has happened counts in the slice that ends now.
-        let passed = due.saturating_sub(self.slices).min(u64::from(Self::SLICES));
+        let passed = due.saturating_sub(self.slices).min(u64::from(Self::SLICES) + 1);
         for _ in 0..passed {
-            if self.past.len() == Self::SLICES as usize {
+            if self.past.len() == Self::SLICES as usize + 1 {
                 self.past.pop_front();
             }
             self.past.push_back(self.now);
@@ -144,7 +144,7 @@ impl ErrorBudget {
 
     /// Returns the requests within so many slices until now, and the one that is not over.
     fn within(&self, slices: u32) -> RequestCounts {
-        let before = self.past.len().checked_sub(slices as usize);
+        let before = self.past.len().checked_sub(slices as usize + 1);
         // The run is younger than that: all of it counts.
         let before = before.and_then(|index| self.past.get(index)).copied().unwrap_or_default();
         RequestCounts { total: self.now.total - before.total, bad: self.now.bad - before.bad }
