@@ -1,7 +1,10 @@
-//! The `tracing` layer, which records spans and events. [`measured`] is what it does where the heap or CPU time is
-//! measured.
+//! The `tracing` layer, which records spans and events.
+//!
+//! [`measured`] has what it does where the heap or CPU time is measured, [`named`] what it does for spans that end steps
+//! and for requests.
 
 mod measured;
+mod named;
 
 use super::{
     Control, Host, callsite_cache, fields,
@@ -13,7 +16,6 @@ use super::{
 use crate::{
     heap::Uncounted,
     recording::{self, Callsite, RegistryId},
-    thread,
     trace::{FieldData, TraceContext},
 };
 use std::{
@@ -146,37 +148,7 @@ impl ProfilerLayer {
         callsite_cache::get(self.host.lanes.profiler(), control, id, outermost)
     }
 
-    fn is_step(&self, callsite: Callsite) -> bool {
-        self.step_on.as_ref().is_some_and(|step_on| step_on.name == callsite.name())
-    }
-
     // The following are not inlined, so that spans do not pay for them while nothing is recorded.
-
-    #[inline(never)]
-    fn keep_fields(&self, attributes: &Attributes<'_>, id: RegistryId) {
-        let _uncounted = Uncounted::begin();
-        let callsite = attributes.metadata();
-        #[cfg(feature = "serving")]
-        let request = self.host.new_request(callsite);
-        let step = self.is_step(callsite) && !thread::is_muted();
-        // `parent: None` says nothing about where the span will be entered: libraries create the spans of a model with
-        // it, so that they keep no other span open, and enter them inside the spans of each step.
-        let parent = attributes.parent();
-        if step || parent.is_some() || !callsite.fields().is_empty() {
-            let keep = |fields: &mut Vec<FieldData>| {
-                #[cfg(feature = "serving")]
-                request.iter().for_each(|request| request.begin(id, fields));
-                self.host.live.insert(id, fields, step);
-            };
-            fields::collect(|visit| attributes.record(visit), keep);
-        } else {
-            #[cfg(feature = "serving")]
-            request.iter().for_each(|request| request.begin(id, &[]));
-        }
-        if let Some(parent) = parent {
-            self.host.live.set_parent(id, parent.into_non_zero_u64());
-        }
-    }
 
     #[inline(never)]
     fn look_up<S>(&self, control: Control, id: RegistryId, outermost: bool, ctx: &Context<'_, S>) -> Option<Found>
@@ -231,29 +203,6 @@ impl ProfilerLayer {
         lanes.with(|lane| lane.exit(control, id, &self.sources(control, ctx)));
         if watchers.any() && control.is_recording() {
             watchers.notify_changed(true, lanes, clock);
-        }
-    }
-
-    /// Closes a span that may end a step or be a request.
-    #[inline(never)]
-    fn close_named<S>(&self, control: Control, id: &Id, ctx: &Context<'_, S>)
-    where
-        S: Subscriber + for<'a> LookupSpan<'a>,
-    {
-        let uncounted = Uncounted::begin_if(control.counts_heap());
-        #[cfg(feature = "serving")]
-        self.host.end_request(id.into_u64());
-        let steps = self.step_on.is_some();
-        let ends_step = match self.host.live.remove(id.into_u64(), steps) {
-            // If the table was too full for the span, its name has to be looked up.
-            None if steps && self.host.live.has_lost() => {
-                ctx.span(id).is_some_and(|span| self.is_step(span.metadata()))
-            }
-            ends_step => ends_step.unwrap_or(false),
-        };
-        drop(uncounted);
-        if ends_step {
-            self.step_on.iter().for_each(|step_on| (step_on.step)());
         }
     }
 
