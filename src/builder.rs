@@ -4,6 +4,8 @@ mod background;
 mod build;
 mod limits;
 mod samplers;
+#[cfg(feature = "serving")]
+mod serving;
 
 #[cfg(all(feature = "control", unix))]
 use crate::control::Listen;
@@ -260,38 +262,6 @@ impl ProfilerBuilder {
     /// field may [give to the span](crate::trace::convention::NAME).
     pub fn step_on(mut self, span_name: impl Into<String>) -> Self {
         self.step_on = Some(span_name.into());
-        self
-    }
-
-    /// Counts and times every span of this name as a request, recorded or not: see [`serving`](crate::serving). By
-    /// default, none. It can be called for several names; a [`RequestKind`] can also break requests down by fields.
-    ///
-    /// ```
-    /// # use kernspan::Profiler;
-    /// let (layer, profiler) = Profiler::builder().request_on("request").build()?;
-    /// # drop(layer);
-    /// println!("{:?}", profiler.requests().kind("request").map(|requests| requests.in_flight));
-    /// # profiler.finish()?;
-    /// # Ok::<(), kernspan::Error>(())
-    /// ```
-    #[cfg(feature = "serving")]
-    pub fn request_on(mut self, kind: impl Into<RequestKind>) -> Self {
-        self.requests.push(kind.into());
-        self
-    }
-
-    /// Adds a service level objective for the requests of one kind. By default, there is none.
-    #[cfg(feature = "serving")]
-    pub fn slo(mut self, slo: Slo) -> Self {
-        self.slos.push(slo);
-        self
-    }
-
-    /// Appends a line about all requests to a file, every minute or as often as the log says. By default, there is
-    /// none.
-    #[cfg(feature = "serving")]
-    pub fn request_log(mut self, log: RequestLog) -> Self {
-        self.request_log = Some(log);
         self
     }
 

@@ -117,12 +117,6 @@ impl Host {
         }
     }
 
-    /// Has the layer report spans that are requests.
-    #[cfg(feature = "serving")]
-    pub(crate) fn count_requests(&mut self, requests: Arc<RequestRecorder>) {
-        self.requests = Some(requests);
-    }
-
     /// Has threads write what they allocate on the heap.
     pub(crate) fn count_heap(&mut self) {
         self.lanes.mark(Control::HEAP);

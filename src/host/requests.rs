@@ -8,6 +8,7 @@ use crate::{
     thread,
     trace::FieldData,
 };
+use std::sync::Arc;
 use tracing::Event;
 
 /// A request whose span was just created.
@@ -26,6 +27,11 @@ impl NewRequest<'_> {
 }
 
 impl Host {
+    /// Has the layer report spans that are requests.
+    pub(crate) fn count_requests(&mut self, requests: Arc<RequestRecorder>) {
+        self.requests = Some(requests);
+    }
+
     /// Whether requests are counted.
     pub(super) fn counts_requests(&self) -> bool {
         self.requests.is_some()
