@@ -21,6 +21,14 @@ fn main() -> Result<(), kernspan::Error> {
         _ => builder,
     };
     let builder = if phase == "timed" { builder.cpu_time(kernspan::CpuTime::spans()) } else { builder };
+    #[cfg(feature = "serving")]
+    let builder = match phase.as_str() {
+        // The names of the spans of the workloads.
+        "counted" => {
+            ["plain", "two", "eight", "again"].into_iter().fold(builder, |builder, kind| builder.request_on(kind))
+        }
+        _ => builder,
+    };
     let (layer, profiler) = builder.build()?;
     let (contender, profiler) = match phase.as_str() {
         "empty" => (Contender::new("empty layer", registry().with(Nothing)), Some(profiler)),

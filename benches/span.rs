@@ -13,7 +13,7 @@ fn main() -> Result<(), kernspan::Error> {
     let (waiting, wait) = Profiler::builder().schedule(Schedule::manual()).build()?;
     let (recording, record) = Profiler::builder().build()?;
     let (timed, time) = Profiler::builder().cpu_time(CpuTime::spans()).build()?;
-    let contenders = [
+    let contenders = vec![
         Contender::new("registry alone", registry()),
         Contender::new("empty layer", registry().with(Nothing)),
         Contender::new("off", registry().with(off)),
@@ -21,6 +21,8 @@ fn main() -> Result<(), kernspan::Error> {
         Contender::new("recording", registry().with(recording)),
         // With the feature `cpu-time` only; without it, this is the same.
         Contender::new("with CPU time", registry().with(timed)),
+        #[cfg(feature = "serving")]
+        Contender::new("counted, waiting", registry().with(counted_requests()?)),
     ];
 
     let rounds = support::rounds(200);
@@ -51,6 +53,17 @@ fn main() -> Result<(), kernspan::Error> {
     let report = record.finish()?;
     println!("recording: {} spans kept, {}", report.spans(), report.losses());
     Ok(())
+}
+
+/// Returns the layer of a profiler that waits, but counts every span of the workloads as a request. The profiler goes on
+/// until the process ends.
+#[cfg(feature = "serving")]
+fn counted_requests() -> Result<kernspan::ProfilerLayer, kernspan::Error> {
+    let kinds = ["plain", "two", "eight", "nested", "again"];
+    let builder = Profiler::builder().schedule(Schedule::manual());
+    let (layer, profiler) = kinds.into_iter().fold(builder, |builder, kind| builder.request_on(kind)).build()?;
+    std::mem::forget(profiler);
+    Ok(layer)
 }
 
 /// Returns the least nanoseconds of a recorded step.

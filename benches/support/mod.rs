@@ -25,13 +25,14 @@ pub struct Workload {
     pub run: fn(u32),
 }
 
-pub const WORKLOADS: [Workload; 6] = [
+pub const WORKLOADS: [Workload; 7] = [
     Workload { name: "plain", spans: 10_000, run: plain },
     Workload { name: "two fields", spans: 10_000, run: two_fields },
     Workload { name: "eight fields", spans: 10_000, run: eight_fields },
     Workload { name: "nested, 10 deep", spans: 10_000, run: nested },
     Workload { name: "entered again", spans: 10_000, run: entered_again },
-    Workload { name: "8 threads", spans: 16_000, run: threads },
+    Workload { name: "8 threads", spans: 16_000, run: threads::<8> },
+    Workload { name: "64 threads", spans: 64_000, run: threads::<64> },
 ];
 
 fn plain(spans: u32) {
@@ -74,11 +75,11 @@ fn entered_again(spans: u32) {
     }
 }
 
-fn threads(spans: u32) {
+fn threads<const THREADS: u32>(spans: u32) {
     let dispatch = tracing::dispatcher::get_default(Clone::clone);
     std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| tracing::dispatcher::with_default(&dispatch, || plain(spans / 8)));
+        for _ in 0..THREADS {
+            scope.spawn(|| tracing::dispatcher::with_default(&dispatch, || plain(spans / THREADS)));
         }
     });
 }

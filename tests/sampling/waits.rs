@@ -123,26 +123,29 @@ fn nothing_happens_between_windows() {
     let collected = Collected::new();
     let builder = Profiler::builder().activities([Activity::Host, Activity::Samples]).export(collected.clone());
     let (layer, profiler) = builder.schedule(Schedule::new().wait(1).warmup(1).active(1)).build().unwrap();
-    let check_idle = || {
-        let before = wakeups_and_events();
-        thread::sleep(Duration::from_millis(300));
-        assert_eq!(wakeups_and_events(), before);
-        before.1
+    // Waits until the thread does nothing for a while, as its last work may take until after the events are closed. In a
+    // window, it wakes a hundred times a second, and when it looks for threads, ten times.
+    let events_when_idle = || {
+        eventually("the thread is idle", || {
+            let before = wakeups_and_events();
+            thread::sleep(Duration::from_millis(300));
+            (wakeups_and_events() == before).then_some(before.1)
+        })
     };
     let closed = || eventually("events are closed", || (wakeups_and_events().1 == 0).then_some(()));
     let mut prepared = 0;
     with_default(tracing_subscriber::registry().with(layer), || {
-        assert_eq!(check_idle(), 0);
+        assert_eq!(events_when_idle(), 0);
         profiler.step();
         // Events are opened in the warm-up, and do nothing until the window opens.
         thread::sleep(Duration::from_millis(100));
-        prepared = check_idle();
+        prepared = events_when_idle();
         profiler.step();
         let before = wakeups_and_events().0;
         eventually("rings are read", || (wakeups_and_events().0 > before + 5).then_some(()));
         profiler.step();
         closed();
-        assert_eq!(check_idle(), 0);
+        assert_eq!(events_when_idle(), 0);
     });
     profiler.finish().unwrap();
     assert!(prepared > 0 || !is_sampled(&collected.only()));
