@@ -4,7 +4,8 @@ set -eu
 cd "$(dirname "$0")/.."
 program=$(cargo bench --quiet --bench instructions --features control,cpu-time,serving --no-run --message-format=json |
     sed -n 's/.*"name":"instructions".*"executable":"\([^"]*\)".*/\1/p')
-printf '%-18s%12s%12s%12s%12s%12s%12s%12s%12s\n' 'instructions' empty off finished waiting listening counted recording timed
+printf '%-18s%12s%12s%12s%12s%12s%12s%12s%12s\n' instructions \
+    empty off finished waiting listening counted recording timed
 for workload in plain 'two fields' 'eight fields' 'entered again'; do
     printf '%-18s' "$workload"
     for phase in empty off finished waiting listening counted recording timed; do

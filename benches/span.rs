@@ -55,8 +55,8 @@ fn main() -> Result<(), kernspan::Error> {
     Ok(())
 }
 
-/// Returns the layer of a profiler that waits, but counts every span of the workloads as a request. The profiler goes on
-/// until the process ends.
+/// Returns the layer of a profiler that waits, but counts every span of the workloads as a request. The profiler lives
+/// as long as the process.
 #[cfg(feature = "serving")]
 fn counted_requests() -> Result<kernspan::ProfilerLayer, kernspan::Error> {
     let kinds = ["plain", "two", "eight", "nested", "again"];

@@ -1,7 +1,7 @@
 //! The `tracing` layer, which records spans and events.
 //!
-//! [`measured`] has what it does where the heap or CPU time is measured, [`named`] what it does for spans that end steps
-//! and for requests.
+//! [`measured`] has what it does where the heap or CPU time is measured, [`named`] what it does for spans that end
+//! steps and for requests.
 
 mod measured;
 mod named;

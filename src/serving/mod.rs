@@ -44,9 +44,10 @@
 //!
 //! # Cost
 //!
-//! Threads share no lock while there are at most 64 of them. A request allocates nothing on its thread once the
-//! thread's list and the request's labels are known. Text fields of spans allocate, as in every phase. Spans that are no
-//! requests cost a little more while requests are counted, since their names are compared.
+//! A request adds some 170 nanoseconds to its span (`benches/README.md`). Threads share no lock while there are at most
+//! 64 of them. A request allocates nothing on its thread once the thread's list and the request's labels are known.
+//! Text fields of spans allocate, as in every phase. Spans that are no requests cost a little more while requests are
+//! counted, since their names are compared.
 //!
 //! [`ProfilerBuilder::request_on`]: crate::ProfilerBuilder::request_on
 //! [`Profiler::requests`]: crate::Profiler::requests

@@ -123,8 +123,8 @@ fn nothing_happens_between_windows() {
     let collected = Collected::new();
     let builder = Profiler::builder().activities([Activity::Host, Activity::Samples]).export(collected.clone());
     let (layer, profiler) = builder.schedule(Schedule::new().wait(1).warmup(1).active(1)).build().unwrap();
-    // Waits until the thread does nothing for a while, as its last work may take until after the events are closed. In a
-    // window, it wakes a hundred times a second, and when it looks for threads, ten times.
+    // Waits until the thread does nothing for a while, as its last work may take until after the events are closed. In
+    // a window, it wakes a hundred times a second.
     let events_when_idle = || {
         eventually("the thread is idle", || {
             let before = wakeups_and_events();
