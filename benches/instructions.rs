@@ -3,6 +3,8 @@
 
 mod support;
 
+#[cfg(feature = "serving")]
+use kernspan::ProfilerBuilder;
 use kernspan::{Profiler, Schedule};
 use support::{Contender, Nothing, WORKLOADS, race};
 use tracing_subscriber::{prelude::*, registry};
@@ -24,9 +26,7 @@ fn main() -> Result<(), kernspan::Error> {
     #[cfg(feature = "serving")]
     let builder = match phase.as_str() {
         // The names of the spans of the workloads.
-        "counted" => {
-            ["plain", "two", "eight", "again"].into_iter().fold(builder, |builder, kind| builder.request_on(kind))
-        }
+        "counted" => ["plain", "two", "eight", "again"].into_iter().fold(builder, ProfilerBuilder::request_on),
         _ => builder,
     };
     let (layer, profiler) = builder.build()?;

@@ -61,7 +61,7 @@ fn main() -> Result<(), kernspan::Error> {
 fn counted_requests() -> Result<kernspan::ProfilerLayer, kernspan::Error> {
     let kinds = ["plain", "two", "eight", "nested", "again"];
     let builder = Profiler::builder().schedule(Schedule::manual());
-    let (layer, profiler) = kinds.into_iter().fold(builder, |builder, kind| builder.request_on(kind)).build()?;
+    let (layer, profiler) = kinds.into_iter().fold(builder, kernspan::ProfilerBuilder::request_on).build()?;
     std::mem::forget(profiler);
     Ok(layer)
 }

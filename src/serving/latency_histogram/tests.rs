@@ -26,8 +26,10 @@ impl Random {
     }
 }
 
-/// Shapes of latencies, in nanoseconds.
-fn shapes() -> [(&'static str, fn(&mut Random) -> f64); 5] {
+/// A distribution of latencies: its name, and a function that draws one, in nanoseconds.
+type Shape = (&'static str, fn(&mut Random) -> f64);
+
+fn shapes() -> [Shape; 5] {
     [
         ("exponential", |random| -3e6 * random.unit().ln()),
         ("log-normal, a heavy tail", |random| 2e6 * (1.2 * random.normal()).exp()),
