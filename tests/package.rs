@@ -48,5 +48,5 @@ fn the_readme_refers_to_files_of_the_package() {
         assert!(is_included(link) || is_other && !is_picture, "{link} is not in the package");
         *if is_picture { &mut pictures } else { &mut others } += 1;
     }
-    assert!(pictures == 4 && others > 10, "{pictures} pictures and {others} other links");
+    assert!(pictures > 3 && others > 10, "{pictures} pictures and {others} other links");
 }
