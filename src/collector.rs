@@ -309,6 +309,7 @@ impl Intake {
             Record::Enter { .. }
                 | Record::Event { .. }
                 | Record::Update { .. }
+                | Record::Follows { .. }
                 | Record::Call(_)
                 | Record::Memory(_)
                 | Record::Operation { .. }

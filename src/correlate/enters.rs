@@ -21,6 +21,15 @@ pub(super) struct Enters {
     enters: Vec<Enter>,
     /// In the order of the trace's spans.
     parents: Vec<(SpanId, NonZeroU64)>,
+    follows: Vec<Follows>,
+}
+
+/// A span follows from another one.
+#[derive(Clone, Copy, Debug)]
+struct Follows {
+    at: Ticks,
+    id: RegistryId,
+    cause: RegistryId,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +99,8 @@ struct Calls {
     firsts: Vec<SpanId>,
     /// Whether steps end because a span closes.
     steps_by_close: bool,
+    /// The causes of spans that have not been entered yet.
+    causes: FxHashMap<RegistryId, Vec<SpanId>>,
 }
 
 /// The latest call of a span.
@@ -120,8 +131,14 @@ impl Enters {
         self.parents.extend(self.enters.last().map(|enter| (enter.span, id)));
     }
 
+    /// Adds that a span follows from another one.
+    pub(super) fn add_follows(&mut self, at: Ticks, id: RegistryId, cause: RegistryId) {
+        self.follows.push(Follows { at, id, cause });
+    }
+
     /// Links each enter to the one before it in its call, and to its caller if that is not its parent: see
-    /// [`Span::previous`](crate::trace::Span::previous) and [`Span::caller`](crate::trace::Span::caller).
+    /// [`Span::previous`](crate::trace::Span::previous) and [`Span::caller`](crate::trace::Span::caller). Links calls to
+    /// those that they [follow from](crate::trace::Span::follows_from).
     ///
     /// A call ends with its step. But if steps end because a span closes, as that of a request, futures of other
     /// requests go on, and steps say nothing of them.
@@ -131,7 +148,10 @@ impl Enters {
             latest: FxHashMap::default(),
             firsts: (0..trace.spans.len()).map(SpanId::new).collect(),
             steps_by_close,
+            causes: FxHashMap::default(),
         };
+        self.follows.sort_by_key(|follows| follows.at);
+        let mut follows = self.follows.iter().peekable();
         let mut entered = InOrder::new(&self.enters, runs).peekable();
         let mut open: Vec<Enter> = Vec::new();
         while let Some(enter) = entered.next_if(|enter| enter.at == Ticks::default()) {
@@ -145,11 +165,15 @@ impl Enters {
             trace.callers.clear();
         }
         for enter in entered {
+            while let Some(follows) = follows.next_if(|follows| follows.at <= enter.at) {
+                calls.follow(follows, trace);
+            }
             if !self.parents.is_empty() {
                 self.set_caller(&enter, &calls, &mut search, trace);
             }
             calls.add(&enter, trace);
         }
+        follows.for_each(|follows| calls.follow(follows, trace));
     }
 
     /// Returns where parts of the enters begin that are in order, each. Sorts the enters if there are many.
@@ -187,6 +211,12 @@ impl Calls {
     /// Adds an enter, and links it to the one before it in its call.
     fn add(&mut self, &Enter { id, span, .. }: &Enter, trace: &mut Trace) {
         let parent = trace.spans[span.index()].parent.map(|parent| self.firsts[parent.index()]);
+        if !self.causes.is_empty()
+            && let Some(causes) = self.causes.remove(&id)
+        {
+            // This is its first enter.
+            trace.follows.insert(span, causes);
+        }
         let steps_by_close = self.steps_by_close;
         let continues = |call: &Call| {
             call.id == id
@@ -207,6 +237,23 @@ impl Calls {
                 call.latest = span;
                 call.parent = call.parent.or(parent);
             }
+        }
+    }
+
+    /// Notes that a span follows from another one. It has been entered already, or else it will be.
+    fn follow(&mut self, &Follows { id, cause, .. }: &Follows, trace: &mut Trace) {
+        let first = |id: RegistryId| {
+            let call = self.latest.get(&(id & Self::SLOT)).filter(|call| call.id == id)?;
+            Some(call.first)
+        };
+        // A cause that was not entered in the window is not in the trace.
+        let Some(cause) = first(cause) else { return };
+        let causes = match first(id) {
+            Some(first) => trace.follows.entry(first).or_default(),
+            None => self.causes.entry(id).or_default(),
+        };
+        if !causes.contains(&cause) {
+            causes.push(cause);
         }
     }
 

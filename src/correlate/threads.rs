@@ -132,6 +132,7 @@ impl<'a> Threads<'a> {
                 self.updates.begin(at, id, state.instances(id).next_back());
                 state.owner = Owner::Update;
             }
+            Record::Follows { at, id, cause } => self.enters.add_follows(at, id, cause),
             Record::Adopt(origin) => state.adopted = origin,
             Record::Call(call) if self.is_inside(call.start) => {
                 let call = self.api_call(call, state);

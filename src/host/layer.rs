@@ -364,6 +364,16 @@ where
         fields::collect(|visit| values.record(visit), update);
     }
 
+    fn on_follows_from(&self, id: &Id, cause: &Id, ctx: Context<'_, S>) {
+        let control = self.host.control();
+        if control.is_recording() && self.spans {
+            let _uncounted = Uncounted::begin();
+            let (id, cause) = (id.into_u64(), cause.into_u64());
+            let record = recording::Record::Follows { at: self.host.clock.now(), id, cause };
+            self.write_moment(control, record, &mut Vec::new(), &ctx);
+        }
+    }
+
     fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
         let control = self.host.control();
         if let Some(counters) = self.host.counters.as_ref().filter(|_| !control.is_off()) {

@@ -168,6 +168,9 @@ fn add_spans(trace: &mut Trace, host: &mut HostEvents, links: &mut Vec<(SpanId, 
         trace.losses.unread += trace.callers.len() as u64;
         trace.callers.clear();
     }
+    for (span, causes) in std::mem::take(&mut host.follows) {
+        trace.follows.insert(span, causes.into_iter().filter_map(|cause| ids.get(cause)).collect());
+    }
     trace.backtraces = std::mem::take(&mut host.backtraces).into_iter().collect();
     let heap = std::mem::take(&mut host.heap);
     trace.heap = (!heap.is_empty()).then(|| heap.into_iter().collect());

@@ -27,6 +27,8 @@ pub(super) struct HostEvents {
     pub(super) parents: Vec<(SpanId, Option<u64>)>,
     /// The callers of spans that differ from their parents.
     pub(super) callers: Vec<(SpanId, Option<u64>)>,
+    /// The first enters of the calls that spans follow from.
+    pub(super) follows: Vec<(SpanId, Vec<u64>)>,
     pub(super) backtraces: Vec<(SpanId, Vec<String>)>,
     pub(super) heap: Vec<(SpanId, HeapUse)>,
     pub(super) cpu_times: Vec<(SpanId, u64)>,
@@ -67,11 +69,15 @@ fn is_fact(key: &str, is_torch: bool) -> bool {
     (is_torch && matches!(key, "Input Dims" | "Input type")) || is_field(key, is_torch)
 }
 
+/// Reads a list of numbers.
+fn numbers(list: &str) -> Option<Vec<u64>> {
+    list.strip_prefix('[')?.strip_suffix(']')?.split(',').map(|number| number.trim().parse().ok()).collect()
+}
+
 /// Reads what a span allocated and freed: the number of allocations, the bytes allocated, and those freed.
 fn heap_use(list: &str) -> Option<HeapUse> {
-    let mut numbers = list.strip_prefix('[')?.strip_suffix(']')?.split(',').map(|number| number.trim().parse().ok());
-    let mut next = || numbers.next().flatten();
-    Some(HeapUse { allocations: next()?, allocated: next()?, freed: next()? })
+    let [allocations, allocated, freed] = numbers(list)?.try_into().ok()?;
+    Some(HeapUse { allocations, allocated, freed })
 }
 
 impl HostEvents {
@@ -99,6 +105,7 @@ impl HostEvents {
                 "finished" => cut.end = raw.bool() == Some(false),
                 "parent" if is_ours => self.parents.push((span, raw.u64().filter(|&parent| parent > 0))),
                 "caller" if is_ours => self.callers.push((span, raw.u64().filter(|&caller| caller > 0))),
+                "follows_from" if is_ours => self.follows.extend(numbers(raw.0).map(|causes| (span, causes))),
                 "heap" if is_ours => self.heap.extend(heap_use(raw.0).map(|used| (span, used))),
                 Span::CPU_TIME if is_ours => self.cpu_times.extend(raw.u64().map(|nanos| (span, nanos))),
                 "Call stack" => {

@@ -90,10 +90,16 @@ fn sample_traces_give_the_same_report() {
     sample::set_caller(&mut trace, 4, Some(0));
     sample::set_caller(&mut trace, 5, None);
     sample::set_previous(&mut trace, 4, 1);
+    sample::set_follows(&mut trace, 2, &[0, 5]);
     sample::add_counter(&mut trace, "loss", &[(sample::at(20), 0.5), (sample::at(120), f64::NAN)]);
     sample::cut_both_ends(&mut trace, 0);
     sample::set_fields(&mut trace, 2, &[("Sequence number", 7_u64), ("src", 8)]);
     check("callers", &trace);
+    let causes = |trace: &Trace| -> Vec<Vec<String>> {
+        trace.spans().map(|span| span.follows_from().map(|cause| cause.name().to_owned()).collect()).collect()
+    };
+    assert_eq!(causes(&read_back(&trace)), causes(&trace));
+    assert_eq!(causes(&trace)[2].len(), 2);
     let fields = |trace: &Trace| trace.spans().nth(2).unwrap().fields().iter().count();
     assert_eq!((fields(&trace), fields(&read_back(&trace))), (2, 2));
     assert_eq!(read_back(&trace).counters().len(), 1);

@@ -28,6 +28,8 @@ impl Record {
             Self::Event { .. } => size_of::<EventData>() + 2 * size_of::<u64>(),
             // Its span has an entry in a map, and all fields of the span may be copied.
             Self::Update { .. } => 3 * MAP_ENTRY + 3 * ALLOCATION + 4 * size_of::<FieldData>(),
+            // It is kept in a list, then in a map from its span to a list.
+            Self::Follows { .. } => size_of::<[u64; 3]>() + 2 * MAP_ENTRY + ALLOCATION,
             Self::Field(field) => {
                 // An eighth more, since texts of varying length fragment the heaps of the threads that free them:
                 // without it, a window full of texts of 500 bytes took 3 % more than allowed (`tests/memory`).

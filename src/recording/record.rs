@@ -39,6 +39,8 @@ pub(crate) enum Record {
     Event { at: Ticks, callsite: Callsite },
     /// Fields were recorded on a span that was entered in this window, on this thread or another. They follow.
     Update { at: Ticks, id: RegistryId },
+    /// A span was said to follow from another one, its cause. Either may be open on any thread, or not yet entered.
+    Follows { at: Ticks, id: RegistryId, cause: RegistryId },
     /// A field of the `Open`, `Enter`, `Event` or `Update` before it.
     Field(FieldData),
     /// All fields of the `Open` or `Enter` before it, shared by all instances of the span.

@@ -209,6 +209,9 @@ pub(super) struct SpanMessage {
     /// The CPU time in nanoseconds, if it was read.
     #[prost(uint64, optional, tag = "10")]
     pub(super) cpu_nanos: Option<u64>,
+    /// The first enters of the calls that this one follows from, if it is the first enter of its own.
+    #[prost(uint32, repeated, tag = "11")]
+    pub(super) follows: Vec<u32>,
 }
 
 impl SpanMessage {
@@ -225,15 +228,20 @@ impl SpanMessage {
             previous: span.previous.map(|previous| previous.index() as u32),
             caller: trace.callers.get(&id).map(|caller| caller.map_or(0, |caller| caller.index() as u32 + 1)),
             cpu_nanos: trace.cpu_times.get(&id).map(|cpu| cpu.total),
+            follows: trace.follows.get(&id).into_iter().flatten().map(|cause| cause.index() as u32).collect(),
         }
     }
 
-    /// The indices of the previous span and of the caller, which may come later, are not checked.
+    /// The indices of the previous span, of the caller and of causes, which may come later, are not checked.
     pub(super) fn add_to(self, trace: &mut Trace) -> Option<()> {
         let (start, end, track) = ExtentMessage::resolve(self.extent, trace)?;
         if let Some(caller) = self.caller {
             let id = SpanId::new(trace.spans.len());
             trace.callers.insert(id, caller.checked_sub(1).map(|caller| SpanId::new(caller as usize)));
+        }
+        if !self.follows.is_empty() {
+            let causes = self.follows.iter().map(|cause| SpanId::new(*cause as usize)).collect();
+            trace.follows.insert(SpanId::new(trace.spans.len()), causes);
         }
         let first_field = trace.fields.len();
         trace.fields.extend(self.fields.into_iter().filter_map(FieldMessage::into_field));

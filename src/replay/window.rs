@@ -189,7 +189,7 @@ impl Window {
     }
 }
 
-/// Whether callers exist and previous spans are earlier. Otherwise, there might be a circle.
+/// Whether callers and causes exist and previous spans are earlier. Otherwise, there might be a circle.
 fn has_ordered_spans(trace: &Trace) -> bool {
     let is_earlier = |previous: SpanId, id: SpanId| {
         let start_of = |id: SpanId| trace.spans.get(id.index()).map(|span| span.start);
@@ -198,5 +198,6 @@ fn has_ordered_spans(trace: &Trace) -> bool {
     let mut spans = trace.spans.iter().enumerate();
     spans.all(|(index, span)| span.previous.is_none_or(|previous| is_earlier(previous, SpanId::new(index))))
         && trace.callers.values().flatten().all(|caller| caller.index() < trace.spans.len())
+        && trace.follows.values().flatten().all(|cause| cause.index() < trace.spans.len())
         && trace.caller_order().is_some()
 }

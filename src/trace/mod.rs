@@ -172,6 +172,8 @@ pub struct Trace {
     pub(crate) backtraces: FxHashMap<SpanId, Vec<String>>,
     /// The caller of each span whose caller is not its parent.
     pub(crate) callers: FxHashMap<SpanId, Option<SpanId>>,
+    /// The first enters of the calls that a call follows from, by its own first enter.
+    pub(crate) follows: FxHashMap<SpanId, Vec<SpanId>>,
     /// OpenTelemetry context by span; `None` if the span is known to have none.
     pub(crate) contexts: FxHashMap<SpanId, Option<TraceContext>>,
     /// What each span itself allocated and freed, if the heap was counted.

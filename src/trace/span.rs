@@ -157,6 +157,31 @@ impl<'a> Span<'a> {
         self.data().previous.map(|id| Span::new(self.trace, id.index()))
     }
 
+    /// The first enter of the call that this one belongs to: see [`previous`](Self::previous).
+    pub fn first(self) -> Span<'a> {
+        std::iter::successors(Some(self), |span| span.previous()).last().unwrap_or(self)
+    }
+
+    /// The calls that this one was caused by, as [`tracing::Span::follows_from`] says, each by its first enter.
+    ///
+    /// A service that computes several requests together says so with it: the span of the batch follows from those of
+    /// the requests. Causes are known if that was said in the window, and they were entered in it.
+    ///
+    /// ```
+    /// # use kernspan::trace::Span;
+    /// /// The requests that are computed in a batch.
+    /// fn requests(batch: Span<'_>) -> Vec<&str> {
+    ///     batch.follows_from().map(Span::name).collect()
+    /// }
+    /// ```
+    ///
+    /// [`tracing::Span::follows_from`]: https://docs.rs/tracing/latest/tracing/struct.Span.html#method.follows_from
+    pub fn follows_from(self) -> impl ExactSizeIterator<Item = Span<'a>> {
+        let follows = &self.trace.follows;
+        let causes = if follows.is_empty() { None } else { follows.get(&self.first().id()) };
+        causes.map_or(&[][..], Vec::as_slice).iter().map(move |cause| Span::new(self.trace, cause.index()))
+    }
+
     /// This span, its parent, and so on outwards.
     pub fn stack(self) -> impl Iterator<Item = Span<'a>> {
         std::iter::successors(Some(self), |span| span.parent())

@@ -241,3 +241,31 @@ fn the_report_says_what_spans_work_for_and_counts_the_time_of_threads() {
     let expected = [("inside", stack(&["task", "task"])), ("task", stack(&[])), ("task", stack(&["task"]))];
     assert_eq!(stacks, expected.map(|(name, stack)| (name.to_owned(), stack)));
 }
+
+#[test]
+fn a_span_follows_from_others_whenever_that_is_said() {
+    let trace = trace_of(|_| {
+        let requests = ["first", "second", "third"].map(|name| info_span!("request", name));
+        // The third one is never entered, so the window does not have it.
+        requests[..2].iter().for_each(|request| request.in_scope(|| ()));
+        let batch = info_span!("batch");
+        requests.iter().for_each(|request| _ = batch.follows_from(request));
+        // Twice is once.
+        batch.follows_from(&requests[0]);
+        enter_elsewhere(batch.clone());
+        // After the first enter, and by an id.
+        batch.follows_from(info_span!("late").in_scope(tracing::Span::current).id());
+        enter_elsewhere(batch);
+        info_span!("other").in_scope(|| ());
+    });
+    let causes = |span: kernspan::trace::Span<'_>| -> Vec<String> {
+        let name = |cause: kernspan::trace::Span<'_>| match cause.field("name") {
+            Some(value) => value.to_string(),
+            None => cause.name().to_owned(),
+        };
+        span.follows_from().map(name).collect()
+    };
+    let batches: Vec<_> = trace.spans().filter(|span| span.name() == "batch").map(causes).collect();
+    assert_eq!(batches, [["first", "second", "late"], ["first", "second", "late"]]);
+    assert!(trace.spans().filter(|span| span.name() != "batch").all(|span| span.follows_from().len() == 0));
+}

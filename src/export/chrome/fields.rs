@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The arguments of spans and events that are not fields. A field of the same name is called `field.NAME`.
-pub(crate) const RESERVED: [&str; 12] = [
+pub(crate) const RESERVED: [&str; 13] = [
     "External id",
     "src",
     "started",
@@ -21,6 +21,7 @@ pub(crate) const RESERVED: [&str; 12] = [
     "level",
     "parent",
     "caller",
+    "follows_from",
 ];
 
 /// Adds the number that links an event to the `cpu_op` of its span, if it has one.

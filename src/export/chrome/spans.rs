@@ -54,6 +54,10 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
             if let Some(caller) = out.trace.callers.get(&span.id()) {
                 args.number("caller", caller.map_or(0, |caller| caller.index() + 1));
             }
+            if let Some(causes) = out.trace.follows.get(&span.id()) {
+                let ids: Vec<_> = causes.iter().map(|cause| cause.index() + 1).collect();
+                args.raw_entry("follows_from", &format!("{ids:?}"));
+            }
             if text.category == category::PYTHON {
                 fields::write_python_ids(args, span);
             }

@@ -100,6 +100,17 @@ fn callers_come_back_as_they_were() {
 }
 
 #[test]
+fn causes_come_back_as_they_were_and_one_that_is_not_there_is_an_error() {
+    let mut trace = replay(&*message()).unwrap();
+    sample::set_follows(&mut trace, 3, &[0, 5]);
+    let after = replay(&*written(&trace)).unwrap();
+    assert_eq!((after.follows.len(), &after.follows), (1, &trace.follows));
+    let mut window = Window::decode(Bytes::from(message())).unwrap();
+    window.spans[3].follows = vec![0, u32::MAX];
+    assert!(replay(&*window.encode_to_vec()).is_err());
+}
+
+#[test]
 fn a_caller_that_is_not_there_and_a_circle_of_callers_are_errors() {
     for caller in [1, 2 + 1, u32::MAX] {
         let mut window = Window::decode(Bytes::from(message())).unwrap();

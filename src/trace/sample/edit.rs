@@ -43,6 +43,11 @@ pub fn set_caller(trace: &mut Trace, span: usize, caller: Option<usize>) {
     trace.callers.insert(SpanId::new(span), caller.map(SpanId::new));
 }
 
+/// Sets the first enters of the calls that the call with this first enter follows from.
+pub fn set_follows(trace: &mut Trace, span: usize, causes: &[usize]) {
+    trace.follows.insert(SpanId::new(span), causes.iter().copied().map(SpanId::new).collect());
+}
+
 /// Puts a span on the track of a thread of this name.
 pub fn set_track(trace: &mut Trace, span: usize, thread: &str) {
     let track = trace.tracks.iter().position(|track| track.name == thread).unwrap_or_else(|| {

@@ -14,7 +14,7 @@ pub use self::{
     edit::{
         add_counter, add_event, add_gpu_counters, copies_trace, cut_both_ends, losses_mut, measure_work, remove_gpu,
         remove_steps, rename, repeat_work, retain_work, set_boundary, set_caller, set_context, set_fields, set_flops,
-        set_parent, set_previous, set_start, set_steps, set_track, set_work_end,
+        set_follows, set_parent, set_previous, set_start, set_steps, set_track, set_work_end,
     },
     gpu::GpuTrace,
     host::HostTrace,
