@@ -1,6 +1,7 @@
 //! The error budget of a service level objective, from counts that are given to it.
 
 use super::{Slo, slo::BurnRule};
+use crate::units;
 use serde::Serialize;
 use std::{collections::VecDeque, fmt, time::Duration};
 
@@ -36,7 +37,7 @@ pub struct ServiceLevel {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct BurnRate {
-    /// The long time, and the burn rate over it.
+    /// The long time, and the burn rate over it. Time before the run counts as good.
     pub long: (Duration, f64),
     /// The short time, and the burn rate over it.
     pub short: (Duration, f64),
@@ -68,8 +69,11 @@ impl fmt::Display for ServiceLevel {
         rates.into_iter().try_for_each(|rate| {
             write!(
                 f,
-                "; burns at {:.1} times over {:?}, and {:.1} over {:?}",
-                rate.long.1, rate.long.0, rate.short.1, rate.short.0
+                "; burns at {:.1} times over {}, and {:.1} over {}",
+                rate.long.1,
+                units::time(rate.long.0),
+                rate.short.1,
+                units::time(rate.short.0)
             )
         })
     }
@@ -91,6 +95,8 @@ pub(super) struct ErrorBudget {
     past: VecDeque<RequestCounts>,
     /// The number of slices that have passed.
     slices: u64,
+    /// The time since the run began.
+    elapsed: Duration,
     now: RequestCounts,
     alerting: Vec<bool>,
     alerts: u64,
@@ -104,7 +110,7 @@ impl ErrorBudget {
         let rules: Vec<_> = slo.rules().collect();
         let alerting = vec![false; rules.len()];
         let (past, now) = (VecDeque::new(), RequestCounts::default());
-        Self { slo, rules, past, slices: 0, now, alerting, alerts: 0 }
+        Self { slo, rules, past, slices: 0, elapsed: Duration::ZERO, now, alerting, alerts: 0 }
     }
 
     pub(super) fn slo(&self) -> &Slo {
@@ -123,16 +129,17 @@ impl ErrorBudget {
             }
             self.past.push_back(self.now);
         }
-        (self.slices, self.now) = (due.max(self.slices), now);
-        let mut begins = false;
+        (self.slices, self.elapsed, self.now) = (due.max(self.slices), at.max(self.elapsed), now);
+        let has_alert = |alerting: &[bool]| alerting.contains(&true);
+        let had_alert = has_alert(&self.alerting);
         for index in 0..self.rules.len() {
             let rule = self.rules[index];
-            let (long, short) = (self.within(Self::SLICES / rule.part), self.within(Self::short(rule)));
-            let burns = |counts| burn(counts, self.slo.percent) > rule.most;
-            let is_alert = burns(long) && burns(short) && short.total >= Slo::LEAST_REQUESTS;
-            begins |= is_alert && !self.alerting[index] && !self.alerting.contains(&true);
-            self.alerting[index] = is_alert;
+            let (long, short) = (Self::SLICES / rule.part, Self::short(rule));
+            let burns = |slices| self.burn_rate(slices) > rule.most;
+            self.alerting[index] = burns(long) && burns(short) && self.within(short).total >= Slo::LEAST_REQUESTS;
         }
+        // One that passes from a rule to another goes on.
+        let begins = !had_alert && has_alert(&self.alerting);
         self.alerts += u64::from(begins);
         begins
     }
@@ -150,13 +157,20 @@ impl ErrorBudget {
         RequestCounts { total: self.now.total - before.total, bad: self.now.bad - before.bad }
     }
 
+    /// Returns the burn rate over so many slices. If the run is younger than that, it is as if there had been good
+    /// requests before it, at the same rate: a slow start has spent little of the budget.
+    fn burn_rate(&self, slices: u32) -> f64 {
+        let time = self.slo.window / Self::SLICES * slices;
+        burn(self.within(slices), self.slo.percent) * self.elapsed.div_duration_f64(time).min(1.0)
+    }
+
     /// Returns the service level now.
     pub(super) fn level(&self) -> ServiceLevel {
         let slo = &self.slo;
         let within = self.within(Self::SLICES);
         let rate = |(&rule, &alert): (&BurnRule, &bool)| {
             let times = (Self::SLICES / rule.part, Self::short(rule));
-            let over = |slices: u32| (slo.window / Self::SLICES * slices, burn(self.within(slices), slo.percent));
+            let over = |slices: u32| (slo.window / Self::SLICES * slices, self.burn_rate(slices));
             BurnRate { long: over(times.0), short: over(times.1), most: rule.most, alert }
         };
         ServiceLevel {
@@ -254,6 +268,28 @@ mod tests {
         // Twice the budget: only the rule of 144 minutes notices, after 90 % of a half of them.
         let after = service.serve(86_400, 20).unwrap();
         assert!((3600..5400).contains(&after), "{after} s");
+    }
+
+    #[test]
+    fn a_slow_start_raises_no_alert_and_an_outage_does() {
+        let mut service = service();
+        // Ten seconds without a good request, at a hundred times the budget, are 8.3 times over two minutes.
+        assert_eq!((service.serve(10, 1000), service.serve(7200, 0)), (None, None));
+        let mut service = self::service();
+        // As after a time without errors.
+        let after = service.serve(60, 1000).unwrap();
+        assert!((17..=30).contains(&after), "{after} s");
+    }
+
+    #[test]
+    fn an_alert_that_passes_from_one_rule_to_another_is_not_raised_again() {
+        let mut budget = budget();
+        assert!(budget.advance(Duration::from_secs(43), RequestCounts { total: 430, bad: 430 }));
+        // The last ten seconds are below 14.4 times, which ends the first rule's; the second reaches 6 times.
+        assert!(!budget.advance(Duration::from_secs(60), RequestCounts { total: 600, bad: 450 }));
+        let level = budget.level();
+        let alerts: Vec<_> = level.burn_rates.iter().map(|rate| rate.alert).collect();
+        assert_eq!((alerts, level.alerts), (vec![false, true, false], 1));
     }
 
     #[test]

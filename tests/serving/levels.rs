@@ -35,6 +35,7 @@ fn a_violation_calls_the_hook_and_writes_what_the_flight_recorder_has_kept() {
     let alerts = Arc::new(Mutex::new(Vec::<ServiceLevel>::new()));
     let heard = Arc::clone(&alerts);
     let slo = Slo::success("request", 99.0)
+        .window(Slo::SHORTEST_WINDOW)
         .on_alert(move |level| heard.lock().unwrap().push(level.clone()))
         .record(RecordRequest::recent().into_dir(folder.path().join("slow")));
     let (layer, profiler) = Profiler::builder()
@@ -47,9 +48,12 @@ fn a_violation_calls_the_hook_and_writes_what_the_flight_recorder_has_kept() {
     with_default(tracing_subscriber::registry().with(layer), || {
         // The flight recorder begins with a step.
         profiler.step();
-        serve(1000, false);
-        serve(1000, true);
-        eventually("the alert", || (!alerts.lock().unwrap().is_empty()).then_some(()));
+        serve(10, false);
+        eventually("the alert", || {
+            // More than the few good ones, so that the alert of the first rule passes to the others.
+            serve(100, true);
+            (!alerts.lock().unwrap().is_empty()).then_some(())
+        });
         let ends_with = |ending: &str| {
             let files = fs::read_dir(folder.path().join("slow")).ok()?;
             let mut files = files.map(|file| file.unwrap().file_name().into_string().unwrap());
@@ -57,18 +61,17 @@ fn a_violation_calls_the_hook_and_writes_what_the_flight_recorder_has_kept() {
         };
         eventually("the trace", || ends_with(".pftrace"));
         eventually("the page", || ends_with(".html"));
-        // The alert goes on, and is not raised again.
-        serve(100, true);
     });
     let report = profiler.finish().unwrap();
     let alerts = alerts.lock().unwrap();
-    assert_eq!(alerts.len(), 1);
     assert!(alerts[0].has_alert() && alerts[0].budget_left() < 0.0, "{}", alerts[0]);
     let level = &report.requests().service_levels[0];
-    assert_eq!((level.requests, level.bad, level.alerts), (2100, 1100, 1));
+    assert_eq!(level.alerts, alerts.len() as u64);
+    let total = &of(report.requests()).total;
+    assert_eq!((level.bad_ever, total.count()), (total.errors, 10 + total.errors));
     assert!(report.to_string().contains("99 % of `request` without an error"), "{report}");
     // The requests before the alert were recorded, with the spans inside them.
-    assert!(report.calls() >= 2000, "{}", report.calls());
+    assert!(report.calls() > 200, "{}", report.calls());
 }
 
 #[test]
@@ -95,17 +98,19 @@ fn requests_are_bad_if_they_take_too_long_or_fail() {
 
 #[test]
 fn a_hook_that_panics_is_a_failure_and_requests_are_still_counted() {
-    let slo = Slo::success("request", 99.0).on_alert(|_| panic!("no pager"));
+    let slo = Slo::success("request", 99.0).window(Slo::SHORTEST_WINDOW).on_alert(|_| panic!("no pager"));
     let (layer, profiler) = Profiler::builder().request_on("request").slo(slo).build().unwrap();
     with_default(tracing_subscriber::registry().with(layer), || {
-        serve(100, true);
-        let raised = || profiler.requests().service_levels[0].has_alert().then_some(());
-        eventually("the alert", raised);
+        eventually("the alert", || {
+            serve(100, true);
+            (profiler.requests().service_levels[0].alerts > 0).then_some(())
+        });
         serve(10, true);
     });
     let kernspan::Error::Run { failures, report, .. } = profiler.finish().unwrap_err() else { panic!() };
     assert!(failures[0].to_string().contains("no pager"), "{}", failures[0]);
-    assert_eq!(of(report.requests()).total.count(), 110);
+    let total = &of(report.requests()).total;
+    assert!(total.count() >= 110 && total.count() % 100 == 10, "{}", total.count());
 }
 
 #[test]
