@@ -1,7 +1,7 @@
 //! The end of a recording, requested by the profiler, a signal or the exit of the process.
 
 #[cfg(feature = "serving")]
-use crate::serving::{Served, ServingThread};
+use crate::serving::ServingThread;
 use crate::{
     activity::{Activities, Activity},
     failure::{Failure, Grouped},
@@ -141,10 +141,10 @@ impl Ending {
         let mut outcome = pipeline.join();
         drop(progress);
         #[cfg(feature = "serving")]
-        if let Some(Served { requests, files, failures }) = served {
-            outcome.report.set_requests(requests);
-            outcome.report.add_files(files);
-            outcome.failures.append(failures);
+        if let Some(mut served) = served {
+            outcome.report.set_requests(served.requests());
+            outcome.report.add_files(served.files);
+            outcome.failures.append(served.failures);
         }
         self.at_end.call();
         outcome.report.settle_gpu(self.session.gpu());

@@ -1,5 +1,7 @@
 //! The background threads: one collects, one reads GPU records, and one correlates and exports.
 
+#[cfg(feature = "serving")]
+use crate::serving::RequestRecorder;
 use crate::{
     analysis::{Analysis, FollowedMemory, FollowedRun, RunVitals},
     budget::Budget,
@@ -114,6 +116,9 @@ pub(crate) struct Exports {
     pub(crate) vitals: Option<VitalsThread>,
     /// Where what was followed over the run is put at its end, for exporters.
     pub(crate) followed: Arc<OnceLock<FollowedRun>>,
+    /// The requests of the run, if they are counted.
+    #[cfg(feature = "serving")]
+    pub(crate) requests: Option<Arc<RequestRecorder>>,
     /// The last window that the flight recorder has closed.
     pub(crate) recent: Option<Recording>,
     /// The limit on the files of windows, if there is one.
@@ -233,6 +238,8 @@ impl Exports {
         }
         let window = Analysis::of(&trace);
         outcome.report.add(&window);
+        #[cfg(feature = "serving")]
+        self.requests.iter().for_each(|requests| requests.add_window(&window));
         if let unfinished @ 1.. = trace.losses().gpu_unfinished {
             tracing::warn!("kernspan: {}", incomplete(trace.window(), unfinished));
         }

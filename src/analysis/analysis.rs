@@ -8,6 +8,7 @@ use super::{
     flops::SpanFlops,
     gpu_steps,
     gpu_usage::StepGpu,
+    request_gpu::{self, RequestGpuTime},
     sampled_stacks::{SampledFunction, SampledLine, SampledStacks},
     simulation::Simulation,
     sorted::SortedSet,
@@ -222,6 +223,25 @@ impl<'a> Analysis<'a> {
     pub fn step_counters(&self, step: &StepGpu) -> Option<&CounterUse> {
         let subject = CounterSubject::Step(step.step);
         self.counter_uses().iter().find(|counters| counters.device == step.device && counters.subject == subject)
+    }
+
+    /// Returns the GPU time of each span of this name that the window has recorded from its creation's first enter to
+    /// its last exit, in the order of their ids: the requests of a [service](crate#features).
+    ///
+    /// Work counts for the request that the span it was launched in works for: see [`Span::caller`]. What is launched
+    /// in a span that [follows from](Span::follows_from) several requests, such as that of a batch, is split evenly
+    /// among them.
+    ///
+    /// ```
+    /// # fn show(window: &kernspan::analysis::Analysis<'_>) {
+    /// for time in window.request_gpu_times("request") {
+    ///     println!("{:?}: {:?}, of which {:?} shared", time.span, time.total(), time.shared);
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn request_gpu_times(&self, name: &str) -> Vec<RequestGpuTime> {
+        request_gpu::request_gpu_times(self.trace, &|span| span.name() == name)
     }
 
     /// Returns the lines that the time of each span itself went to, by the span's callsite, most time first. It is

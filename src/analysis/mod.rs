@@ -73,6 +73,7 @@ mod rank_comparison;
 mod rank_profile;
 mod rank_simulation;
 mod rank_waits;
+mod request_gpu;
 mod run_energy;
 mod run_vitals;
 mod sampled_stacks;
@@ -112,6 +113,7 @@ pub use self::{
     rank_comparison::RankComparison,
     rank_profile::{RankProfile, gpu_waits},
     rank_waits::{LateCause, LateRank, RankWait, RankWaits},
+    request_gpu::RequestGpuTime,
     run_energy::{Carbon, EnergyMethod, EnergyUse, RunEnergy},
     run_vitals::{RunVitals, TimeAbove, VitalSummary},
     sampled_stacks::{SampledFunction, SampledLine, SamplingTotals},

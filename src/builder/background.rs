@@ -129,6 +129,8 @@ impl Background {
             memory,
             vitals,
             followed: parts.followed,
+            #[cfg(feature = "serving")]
+            requests: host.requests(),
             recent: None,
             disk_limit: parts.disk_limit,
             symbols: Symbols::default(),

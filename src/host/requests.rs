@@ -32,6 +32,11 @@ impl Host {
         self.requests = Some(requests);
     }
 
+    /// Returns the recorder of requests, if they are counted.
+    pub(crate) fn requests(&self) -> Option<Arc<RequestRecorder>> {
+        self.requests.clone()
+    }
+
     /// Whether requests are counted.
     pub(super) fn counts_requests(&self) -> bool {
         self.requests.is_some()

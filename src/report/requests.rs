@@ -56,6 +56,13 @@ impl<'a> RequestTable<'a> {
             notes.extend(rate.map(|rate| format!("{what}: {} tokens a second", units::rate(rate))));
         }
         notes.extend(total.mean_batch().map(|size| format!("computed in batches of {size:.1} on average")));
+        let gpu = &self.kind.gpu;
+        if let Some(shared) = gpu.shared_percent() {
+            let count = gpu.time.count();
+            let time = spread(&format!("GPU time of {count} recorded requests"), &gpu.time);
+            let shared = format!("; {} of it split evenly among the requests of batches", units::percent(shared));
+            notes.push(time + if gpu.shared.is_zero() { "" } else { &shared });
+        }
         if let wrong @ 1.. = total.implausible_starts {
             notes.push(format!("{wrong} intended starts are in the future or over an hour ago: a clock is wrong"));
         }

@@ -72,11 +72,11 @@ pub use self::{
     latency_histogram::LatencyHistogram,
     request_kind::RequestKind,
     request_log::RequestLog,
-    requests::{GeneratedTokens, RequestGroup, Requests, RequestsOfKind},
+    requests::{GeneratedTokens, RequestGpu, RequestGroup, Requests, RequestsOfKind},
     slo::Slo,
     slow_requests::SlowRequest,
 };
 pub(crate) use self::{
     request_recorder::RequestRecorder,
-    serving_thread::{Served, ServingParts, ServingThread},
+    serving_thread::{ServingParts, ServingThread},
 };

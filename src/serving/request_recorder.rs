@@ -1,7 +1,7 @@
 //! The requests of a profiler, as the layer reports them and as background threads read them.
 
 use super::{
-    RequestKind, Requests, ServiceLevel, Slo,
+    RequestGpu, RequestKind, Requests, ServiceLevel, Slo,
     error_budget::ErrorBudget,
     open_request::{KindIndex, OpenRequest, concerns_requests},
     request_labels::RequestLabels,
@@ -10,6 +10,7 @@ use super::{
     slow_requests::{SloCount, SlowTraces},
 };
 use crate::{
+    analysis::Analysis,
     clock::{Clock, Ticks},
     span_table::{RegistryId, SpanTable},
     trace::{FieldData, Value, convention},
@@ -214,6 +215,23 @@ impl RequestRecorder {
                 tallies.slow[usize::from(*kind)].iter_mut().for_each(|slow| slow.add(ended, &self.clock));
             }
         }
+    }
+
+    /// Adds the GPU time of the requests in a window.
+    pub(crate) fn add_window(&self, window: &Analysis<'_>) {
+        if window.trace().work().len() == 0 {
+            return;
+        }
+        for (index, kind) in self.kinds.iter().enumerate() {
+            // Not locked meanwhile, as threads of the program may need the lock.
+            let times = window.request_gpu_times(&kind.name);
+            self.lock_tallies().kinds[index].gpu.add(&times);
+        }
+    }
+
+    /// Returns the GPU time of each kind, which comes later than other facts about requests.
+    pub(crate) fn gpu_times(&self) -> Vec<RequestGpu> {
+        self.lock_tallies().kinds.iter().map(|tally| tally.gpu.clone()).collect()
     }
 
     /// The time since the profiler was built.

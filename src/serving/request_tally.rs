@@ -1,7 +1,7 @@
 //! The requests of a run, added up from what threads have noted.
 
 use super::{
-    RequestGroup, RequestsOfKind,
+    RequestGpu, RequestGroup, RequestsOfKind,
     open_request::{Queue, TokenGap},
     request_labels::{GroupIndex, RequestLabels},
     request_shards::{EndedRequest, RequestNote, clock_nanos},
@@ -18,12 +18,14 @@ pub(super) struct KindTally {
     pub(super) in_flight: u64,
     peak_in_flight: u64,
     slowest: SlowestRequests,
+    pub(super) gpu: RequestGpu,
 }
 
 impl KindTally {
     pub(super) fn new(labels: &RequestLabels) -> Self {
         let groups = std::iter::repeat_with(|| None).take(labels.group_count()).collect();
-        Self { groups, in_flight: 0, peak_in_flight: 0, slowest: SlowestRequests::new() }
+        let (slowest, gpu) = (SlowestRequests::new(), RequestGpu::default());
+        Self { groups, in_flight: 0, peak_in_flight: 0, slowest, gpu }
     }
 
     fn group(&mut self, index: GroupIndex, labels: &RequestLabels) -> Option<&mut RequestGroup> {
@@ -74,6 +76,7 @@ impl KindTally {
             in_flight: self.in_flight,
             peak_in_flight: self.peak_in_flight,
             slowest: self.slowest.to_vec(labels),
+            gpu: self.gpu.clone(),
         }
     }
 }

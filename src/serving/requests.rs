@@ -1,6 +1,7 @@
 //! The requests of a run, as reports and programs read them.
 
 use super::{LatencyHistogram, ServiceLevel, SlowRequest};
+use crate::analysis::RequestGpuTime;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -33,6 +34,21 @@ pub struct RequestsOfKind {
     pub peak_in_flight: u64,
     /// The slowest requests, slowest first.
     pub slowest: Vec<SlowRequest>,
+    /// The GPU time of those that were recorded.
+    pub gpu: RequestGpu,
+}
+
+/// The GPU time of the requests that windows have recorded from beginning to end: see
+/// [`Analysis::request_gpu_times`](crate::analysis::Analysis::request_gpu_times). Windows without GPU work do not count.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct RequestGpu {
+    /// The GPU time of a request. Its count is the number of recorded requests.
+    pub time: LatencyHistogram,
+    /// The part of the sum that was spent on requests alone.
+    pub alone: Duration,
+    /// The part of the sum that was spent on several requests at once, and was split evenly among them.
+    pub shared: Duration,
 }
 
 /// Requests with the same labels.
@@ -108,6 +124,23 @@ impl RequestsOfKind {
     /// ```
     pub fn group(&self, values: &[&str]) -> Option<&RequestGroup> {
         self.groups.iter().find(|group| group.labels.iter().map(|(_, value)| value.as_str()).eq(values.iter().copied()))
+    }
+}
+
+impl RequestGpu {
+    /// Adds the requests of a window.
+    pub(super) fn add(&mut self, times: &[RequestGpuTime]) {
+        for time in times {
+            self.time.add(time.total());
+            self.alone = self.alone.saturating_add(time.alone);
+            self.shared = self.shared.saturating_add(time.shared);
+        }
+    }
+
+    /// Returns the share of the time that was spent on several requests at once, in percent; `None` without GPU time.
+    pub fn shared_percent(&self) -> Option<f64> {
+        let sum = self.time.sum();
+        (!sum.is_zero()).then(|| 100.0 * self.shared.as_secs_f64() / sum.as_secs_f64())
     }
 }
 

@@ -41,7 +41,9 @@ type Record = dyn Fn(RecordRequest) -> Requested + Send;
 /// The results of the thread.
 #[derive(Debug, Default)]
 pub(crate) struct Served {
-    pub(crate) requests: Requests,
+    requests: Requests,
+    /// `None` if the thread panicked.
+    recorder: Option<Arc<RequestRecorder>>,
     pub(crate) files: Vec<PathBuf>,
     pub(crate) failures: Failures,
 }
@@ -73,7 +75,7 @@ impl ServingThread {
                 if over {
                     served.files.extend(log.iter().map(RequestLogWriter::path).filter(|path| path.exists()));
                     served.requests = recorder.requests();
-                    return served;
+                    return Served { recorder: Some(recorder), ..served };
                 }
             }
         };
@@ -91,6 +93,14 @@ impl ServingThread {
 }
 
 impl Served {
+    /// Returns the requests until the recording ended, with the GPU time of the windows that have been exported by now.
+    pub(crate) fn requests(&mut self) -> Requests {
+        let mut requests = std::mem::take(&mut self.requests);
+        let gpu = self.recorder.iter().flat_map(|recorder| recorder.gpu_times());
+        requests.kinds.iter_mut().zip(gpu).for_each(|(kind, gpu)| kind.gpu = gpu);
+        requests
+    }
+
     /// Calls the hooks of objectives for which an alert begins, and asks for their windows.
     fn raise_alerts(&mut self, recorder: &RequestRecorder, record: Option<&Record>) {
         for (slo, level) in recorder.new_alerts() {

@@ -6,21 +6,21 @@ use super::{
 };
 use crate::{
     report::Report,
-    serving::{RequestGroup, ServiceLevel},
+    serving::{RequestGpu, RequestGroup, ServiceLevel},
 };
 
-/// A row of the table: the kind of requests, the labels of a group, and the group.
-struct RequestRow<'a>(&'a str, String, &'a RequestGroup);
+/// A row of the table: the kind of requests, the labels of a group, and the group. GPU time is that of all of a kind.
+struct RequestRow<'a>(&'a str, String, &'a RequestGroup, Option<&'a RequestGpu>);
 
 /// Returns the tables with their ids and titles.
 pub(super) fn tables(report: &Report, names: &mut Names) -> Vec<(&'static str, &'static str, Grid)> {
     let requests = report.requests();
     let mut rows = Vec::new();
     for kind in requests.kinds.iter().filter(|kind| kind.is_used()) {
-        rows.push(RequestRow(&kind.name, "all".to_owned(), &kind.total));
+        rows.push(RequestRow(&kind.name, "all".to_owned(), &kind.total, Some(&kind.gpu)));
         for group in kind.groups.iter().filter(|group| !group.labels.is_empty()) {
             let labels = group.labels.iter().map(|(name, value)| format!("{name}={value}"));
-            rows.push(RequestRow(&kind.name, labels.collect::<Vec<_>>().join(" "), group));
+            rows.push(RequestRow(&kind.name, labels.collect::<Vec<_>>().join(" "), group, None));
         }
     }
     let mut grid = Grid::default();
@@ -39,6 +39,11 @@ pub(super) fn tables(report: &Report, names: &mut Names) -> Vec<(&'static str, &
     grid.column(("Response p99", Unit::Time, help), &rows, |row| row.2.response.percentile(99.0));
     grid.column(("First token p99", Unit::Time, ""), &rows, |row| row.2.tokens.first.percentile(99.0));
     grid.column(("Between tokens p99", Unit::Time, ""), &rows, |row| row.2.tokens.between.percentile(99.0));
+    let gpu = |row: &RequestRow<'_>| row.3.and_then(|gpu| gpu.time.mean());
+    grid.column(("GPU Mean", Unit::Time, "of recorded requests, with their shares of batches"), &rows, gpu);
+    grid.column(("GPU Shared", Unit::Percent, "split evenly among the requests of batches"), &rows, |row| {
+        row.3.and_then(RequestGpu::shared_percent)
+    });
     let mut found = Vec::new();
     if !rows.is_empty() {
         found.push(("requests", "Requests", grid));
