@@ -8,7 +8,9 @@ mod threads;
 pub(crate) use self::threads::{THREAD_COUNTER, ThreadMeter, ThreadUsage};
 
 use std::{
+    fmt,
     ops::{AddAssign, Sub},
+    str::FromStr,
     time::Duration,
 };
 use tracing::{Level, level_filters::LevelFilter};
@@ -66,6 +68,33 @@ impl CpuTime {
     /// The most verbose level of spans that are timed.
     pub(crate) fn span_level(self) -> LevelFilter {
         self.spans
+    }
+}
+
+impl FromStr for CpuTime {
+    type Err = String;
+
+    /// Reads `steps`, `spans`, or `spans up to info`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words: Vec<_> = text.split_whitespace().collect();
+        let level = |text: &str| text.parse::<Level>().ok();
+        let parsed = match words[..] {
+            ["steps"] => Some(Self::steps()),
+            ["spans"] => Some(Self::spans()),
+            ["spans", "up", "to", text] => level(text).map(|level| Self::spans().max_level(level)),
+            _ => None,
+        };
+        parsed.ok_or_else(|| format!("expected \"steps\", \"spans\" or \"spans up to info\", found {text:?}"))
+    }
+}
+
+impl fmt::Display for CpuTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.spans {
+            LevelFilter::OFF => f.write_str("steps"),
+            LevelFilter::TRACE => f.write_str("spans"),
+            level => write!(f, "spans up to {level}"),
+        }
     }
 }
 

@@ -2,6 +2,9 @@
 
 #![cfg(all(feature = "vitals", target_os = "linux"))]
 
+#[path = "support/mod.rs"]
+mod support;
+
 use kernspan::{
     Activity, Chrome, Collected, Exporter, Perfetto, Profiler, Schedule, Vitals,
     analysis::Analysis,
@@ -9,9 +12,16 @@ use kernspan::{
 };
 use std::{
     error::Error,
-    sync::{Arc, Mutex},
+    io::Write as _,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
     time::{Duration, Instant},
 };
+use support::child;
 use tracing_subscriber::prelude::*;
 
 /// How often signs are read in these tests.
@@ -118,4 +128,99 @@ fn without_the_activity_nothing_is_read() {
     drop(layer);
     assert!(profiler.vitals().is_none() && !profiler.records(Activity::Vitals));
     assert!(profiler.finish().unwrap().vitals().is_empty());
+}
+
+/// A process that is killed when this is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Reads `/proc` on its own, ten times a second until its input is closed. Prints the means: of each rate over all the
+/// time, of each amount over its readings.
+const OBSERVER: &str = r"
+import os, select, sys, time
+pid, ticks, page = sys.argv[1], os.sysconf('SC_CLK_TCK'), os.sysconf('SC_PAGE_SIZE')
+
+def lines(path):
+    with open(path) as file:
+        return [line.replace(':', ' ').split() for line in file]
+
+def totals():
+    cpu = [int(field) for field in lines('/proc/stat')[0][1:9]]
+    # The name of the program is in parentheses, and may have spaces.
+    stat = open(f'/proc/{pid}/stat').read().rpartition(')')[2].split()
+    io = dict((line[0], int(line[1])) for line in lines(f'/proc/{pid}/io'))
+    return time.monotonic(), sum(cpu), cpu[3] + cpu[4], (int(stat[11]) + int(stat[12])) / ticks, io['write_bytes']
+
+def amounts():
+    memory = dict((line[0], int(line[1])) for line in lines('/proc/meminfo'))
+    resident = int(open(f'/proc/{pid}/statm').read().split()[1]) * page
+    return resident, 100 * (1 - memory['MemAvailable'] / memory['MemTotal'])
+
+first, seen = totals(), []
+print('ready', flush=True)
+while not select.select([sys.stdin], [], [], 0.1)[0]:
+    seen.append(amounts())
+time_, all_, idle, used, written = [now - then for now, then in zip(totals(), first)]
+resident, memory = [sum(column) / len(seen) for column in zip(*seen)]
+print('machine.cpu', 100 * (1 - idle / all_))
+print('machine.memory', memory)
+print('process.cpus', used / time_)
+print('process.resident', resident)
+print('process.disk_write', written / time_)
+";
+
+#[test]
+fn signs_are_those_that_another_program_reads_while_the_machine_is_busy() {
+    child::alone("signs_are_those_that_another_program_reads_while_the_machine_is_busy", || {
+        // Long enough that a reading more or less, at either end, is half a percent.
+        const LENGTH: Duration = Duration::from_secs(10);
+        let cpus = thread::available_parallelism().unwrap().get();
+        let busy_loop = || Killed(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+        let _load: Vec<_> = (0..cpus).map(|_| busy_loop()).collect();
+        let memory = std::hint::black_box(vec![1_u8; 200 << 20]);
+        let is_over = AtomicBool::new(false);
+        let (report, observed) = thread::scope(|scope| {
+            scope.spawn(|| while !is_over.load(Relaxed) {});
+            scope.spawn(|| {
+                let mut file = tempfile::tempfile().unwrap();
+                while !is_over.load(Relaxed) {
+                    file.write_all(&[0; 64 << 10]).unwrap();
+                    thread::sleep(Duration::from_millis(10));
+                }
+            });
+            let mut observer = Command::new("python3");
+            observer.args(["-c", OBSERVER, &std::process::id().to_string()]);
+            observer.stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut observer = observer.spawn().expect("this test needs Python 3");
+            let mut output = std::io::BufReader::new(observer.stdout.take().unwrap());
+            std::io::BufRead::read_line(&mut output, &mut String::new()).unwrap();
+            let vitals = Vitals::default().every(Duration::from_millis(50));
+            let builder = Profiler::builder().schedule(Schedule::manual()).activities([Activity::Host]);
+            let (layer, profiler) = builder.vitals(vitals).build().unwrap();
+            thread::sleep(LENGTH);
+            drop(layer);
+            let report = profiler.finish().unwrap();
+            drop(observer.stdin.take());
+            let observed = std::io::read_to_string(output).unwrap();
+            assert!(observer.wait().unwrap().success());
+            is_over.store(true, Relaxed);
+            (report, observed)
+        });
+        drop(memory);
+        let compared = observed.lines().map(|line| {
+            let (name, expected) = line.split_once(' ').unwrap();
+            let expected: f64 = expected.parse().unwrap();
+            let found = report.vitals().get(name).map_or(0.0, |sign| sign.average);
+            println!("{name}: {found}, and {expected} by the other program");
+            // A file in memory writes nothing to a disk.
+            assert!((found - expected).abs() <= 0.02 * expected, "{name}: {found} instead of {expected}");
+        });
+        assert_eq!(compared.count(), 5);
+    });
 }

@@ -65,6 +65,7 @@ impl Error for DecodeError {
         // The names that serde gives to the types of `Profiling`.
         let expected = match expected.to_string().as_str() {
             "u64" => "a whole number".to_owned(),
+            "f64" => "a number".to_owned(),
             "a boolean" => "true or false".to_owned(),
             "a string" | "path string" => "text".to_owned(),
             "struct Profiling" => "a section of settings, such as `active: 3`".to_owned(),
@@ -139,13 +140,23 @@ impl<'de> Deserializer<'de> for &Node {
         }
     }
 
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.value {
+            Value::Untyped(text) => match text.parse() {
+                Ok(number) => visitor.visit_f64(number),
+                Err(_) => self.deserialize_any(visitor),
+            },
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     /// A key without a value, as `repeat:` in YAML, is not set.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         if let Value::Null = self.value { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct
+        i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 char str string bytes byte_buf unit unit_struct newtype_struct
         seq tuple tuple_struct map struct enum identifier ignored_any
     }
 }

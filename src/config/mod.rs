@@ -41,6 +41,7 @@ mod layer;
 mod node;
 #[cfg(feature = "clap")]
 mod overrides;
+mod parts;
 mod profiling;
 mod run_folder;
 mod settings;

@@ -2,9 +2,11 @@
 
 use super::{
     values::{Export, StepRange, activity_name},
-    visitors::{read_activities, read_bytes, read_duration, read_exports, write_activities, write_duration},
+    visitors::{
+        read_activities, read_bytes, read_duration, read_exports, read_texts, write_activities, write_duration,
+    },
 };
-use crate::{activity::Activity, flight::FlightLength, request::StepCondition};
+use crate::{activity::Activity, cpu_time::CpuTime, flight::FlightLength, request::StepCondition};
 use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, time::Duration};
 
@@ -118,6 +120,11 @@ settings! {
         sample_hertz: u64 = "HERTZ", "How often the call stack of a running thread is sampled, per second.",
         #[serde(deserialize_with = "read_duration", serialize_with = "write_duration")]
         vitals_interval: Duration = "TIME", "The time between two readings of vital signs.",
+        #[serde(deserialize_with = "read_texts")]
+        vitals_thresholds: Vec<String> = "SIGN > VALUE,…", "Thresholds of vital signs, instead of those of the same signs.",
+        carbon_intensity: f64 = "G/KWH", "Grams of carbon dioxide for each kilowatt-hour.",
+        energy_price: f64 = "PRICE", "The price of a kilowatt-hour.",
+        cpu_time: CpuTime = "steps|spans", "Where CPU time is read.",
         nvtx: bool = "true|false", "Whether spans are NVTX ranges for Nsight Systems and Nsight Compute.",
         #[serde(alias = "on_trace_ready", deserialize_with = "read_exports")]
         export: Vec<Export> = "chrome,html", "The formats of the exported traces.",
@@ -131,6 +138,11 @@ settings! {
         control: bool = "true|false", "Whether the running program can be asked from outside.",
         flight_recorder: FlightLength = "STEPS|TIME", "How much of the recent past is kept.",
         flight_slow_step: StepCondition = "CONDITION", "The condition of a step that writes what is kept.",
+        #[serde(deserialize_with = "read_texts")]
+        request_on: Vec<String> = "SPAN,…", "The names of spans that are requests.",
+        #[serde(deserialize_with = "read_texts")]
+        slo: Vec<String> = "PERCENT of SPAN within TIME,…", "Service level objectives.",
+        request_log: PathBuf = "FILE", "The file that lines about requests are appended to.",
     }
 }
 
@@ -153,12 +165,15 @@ macro_rules! setting_text {
 setting_text! {
     bool: value => value.to_string();
     u64: value => value.to_string();
+    f64: value => value.to_string();
     String: value => value.clone();
     PathBuf: value => value.display().to_string();
     StepRange: value => value.to_string();
     Duration: value => format!("{value:?}");
     FlightLength: value => value.to_string();
     StepCondition: value => value.to_string();
+    CpuTime: value => value.to_string();
+    Vec<String>: value => value.join(",");
     Vec<Activity>: value => value.iter().map(|activity| activity_name(*activity)).collect::<Vec<_>>().join(",");
     Vec<Export>: value => value.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
 }

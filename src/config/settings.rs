@@ -2,6 +2,7 @@
 
 use super::{
     layer::{CYCLE, Layer, Variables},
+    parts::Parts,
     profiling::Profiling,
     run_folder::run_folder,
     values::{Export, Format, activity_name},
@@ -23,7 +24,6 @@ use std::{
     ffi::OsStr,
     fmt,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 /// The settings of a profiler, from several layers.
@@ -183,18 +183,20 @@ impl Settings {
                 fault(key, format!("`{key}` needs the activity `{name}`: add it to `activities`"))
             }
         };
-        if let Some(hertz) = self.profiling.sample_hertz {
-            needs("sample_hertz", Activity::Samples)?;
-            samples(hertz).check().or_else(|problem| fault("sample_hertz", problem))?;
-        }
-        if let Some(interval) = self.profiling.vitals_interval {
-            needs("vitals_interval", Activity::Vitals)?;
-            vitals(interval).check().or_else(|problem| fault("vitals_interval", problem))?;
-        }
         if self.profiling.heap_lines == Some(true) {
             needs("heap_lines", Activity::Heap)?;
         }
-        Ok(())
+        for key in Parts::NEED_SAMPLES.iter().filter(|key| self.origins.contains_key(**key)) {
+            needs(key, Activity::Samples)?;
+        }
+        for key in Parts::NEED_VITALS.iter().filter(|key| self.origins.contains_key(**key)) {
+            needs(key, Activity::Vitals)?;
+        }
+        self.parts().map(drop)
+    }
+
+    fn parts(&self) -> Result<Parts, ConfigError> {
+        Parts::of(&self.profiling, &|key| self.origin(key))
     }
 
     /// Returns the settings that some layer has set.
@@ -296,12 +298,7 @@ impl Settings {
         if let Some(span) = &profiling.step_on {
             builder = builder.step_on(span);
         }
-        if let Some(hertz) = profiling.sample_hertz {
-            builder = builder.samples(samples(hertz));
-        }
-        if let Some(interval) = profiling.vitals_interval {
-            builder = builder.vitals(vitals(interval));
-        }
+        builder = self.parts()?.add_to(builder)?;
         #[cfg(all(feature = "nvtx", unix))]
         if let Some(ranges) = profiling.nvtx {
             builder = builder.nvtx(ranges);
@@ -378,14 +375,6 @@ impl Settings {
             _ => String::new(),
         }
     }
-}
-
-fn samples(hertz: u64) -> Samples {
-    Samples::default().hertz(u32::try_from(hertz).unwrap_or(u32::MAX))
-}
-
-fn vitals(interval: Duration) -> Vitals {
-    Vitals::default().every(interval)
 }
 
 impl fmt::Display for Explained {

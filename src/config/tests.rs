@@ -1,6 +1,6 @@
 //! Tests of the layers: precedence, and the text of each error.
 
-use super::{Origin, Profiling, Settings};
+use super::{Origin, Profiling, Settings, parts::Parts};
 use proptest::{prelude::*, sample::Index};
 use std::fs;
 
@@ -11,6 +11,11 @@ fn error_of(name: &str, text: &str) -> String {
     fs::write(&path, text).unwrap();
     let error = Settings::new().with_file(&path).and_then(|settings| settings.check()).unwrap_err();
     error.to_string().replace(&format!("{}/", folder.path().display()), "")
+}
+
+/// Returns the parts that settings describe, as debug output.
+fn parts(settings: &Settings) -> String {
+    format!("{:?}", Parts::of(settings.profiling(), &|_| Origin::Default).unwrap())
 }
 
 fn error_of_variables(variables: &[(&str, &str)]) -> String {
@@ -34,10 +39,10 @@ fn errors_of_files_have_a_place_and_a_suggestion() {
             "model: {size: 3}\nactive: 3\n",
             "a.yaml:1:1: unknown key `model`: known are enabled, skip_first, skip_first_wait, wait, warmup, active, \
              repeat, steps, step_on, activities, record_shapes, profile_memory, with_stack, with_flops, heap_lines, \
-             sample_hertz, vitals_interval, nvtx, export, on_trace_ready, dir, disk_limit_bytes, \
-             memory_limit_bytes, print_report, \
-             save_on_exit, control, flight_recorder, flight_slow_step; a file \
-             with other sections needs a section `profiling`",
+             sample_hertz, vitals_interval, vitals_thresholds, carbon_intensity, energy_price, cpu_time, nvtx, \
+             export, on_trace_ready, dir, disk_limit_bytes, memory_limit_bytes, print_report, save_on_exit, control, \
+             flight_recorder, flight_slow_step, request_on, slo, request_log; a file with other sections needs a \
+             section `profiling`",
         ),
         // Wrong types.
         ("a.yaml", "profiling:\n  active: five\n", "a.yaml:2:11: `active`: expected a whole number, found \"five\""),
@@ -85,6 +90,31 @@ fn errors_of_files_have_a_place_and_a_suggestion() {
             "a.yaml",
             "activities: vitals\nvitals_interval: soon\n",
             "a.yaml:2:18: `vitals_interval`: expected a time, such as \"1s\" or \"100ms\", found \"soon\"",
+        ),
+        (
+            "a.yaml",
+            "energy_price: 0.31\n",
+            "a.yaml:1:1: `energy_price` needs the activity `vitals`: add it to `activities`",
+        ),
+        (
+            "a.yaml",
+            "activities: vitals\ncarbon_intensity: much\n",
+            "a.yaml:2:19: `carbon_intensity`: expected a number, found \"much\"",
+        ),
+        (
+            "a.yaml",
+            "activities: vitals\ncarbon_intensity: -1\n",
+            "a.yaml:2:1: `carbon` is -1; it must be a number from 0",
+        ),
+        (
+            "a.yaml",
+            "activities: vitals\nvitals_thresholds: [machine.cpu]\n",
+            "a.yaml:2:1: `machine.cpu` is not a threshold: write `machine.cpu > 90%` or `gpu.memory > 90%`",
+        ),
+        (
+            "a.yaml",
+            "cpu_time: threads\n",
+            "a.yaml:1:11: `cpu_time`: expected \"steps\", \"spans\" or \"spans up to info\", found \"threads\"",
         ),
         ("a.yaml", "active: 0\n", "a.yaml:1:1: `active` is 0, so no step would ever be recorded: use 1 or more"),
         (
@@ -244,6 +274,61 @@ fn ranges_for_nvtx_need_the_feature_when_the_profiler_is_built() {
     let built = set("on").builder().map(drop).map_err(|error| error.to_string());
     let needs = "KERNSPAN_NVTX: `nvtx` needs the feature `nvtx` of kernspan, on Unix";
     assert_eq!(built, if cfg!(all(feature = "nvtx", unix)) { Ok(()) } else { Err(needs.to_owned()) });
+}
+
+#[test]
+fn vital_signs_and_cpu_time_are_set_as_text() {
+    let variables = [
+        ("KERNSPAN_ACTIVITIES", "cpu,vitals"),
+        ("KERNSPAN_VITALS_THRESHOLDS", "machine.cpu > 50%, gpu.memory > 95%"),
+        ("KERNSPAN_CARBON_INTENSITY", "85.5"),
+        ("KERNSPAN_ENERGY_PRICE", "1"),
+        ("KERNSPAN_CPU_TIME", "spans up to info"),
+    ];
+    let settings = Settings::new().with_variables(variables).unwrap();
+    let text = |key: &str| settings.profiling().text(key).unwrap();
+    let texts = ["vitals_thresholds", "carbon_intensity", "energy_price", "cpu_time"].map(text);
+    assert_eq!(texts, ["machine.cpu > 50%,gpu.memory > 95%", "85.5", "1", "spans up to info"]);
+    // As it was read, `Display` writes what is read again.
+    assert_eq!(texts[3].parse(), Ok(settings.profiling().cpu_time.unwrap()));
+    let parts = parts(&settings);
+    assert!(parts.contains("limit: 50.0") && parts.contains("LevelFilter::INFO"), "{parts}");
+}
+
+#[test]
+#[cfg(feature = "serving")]
+fn requests_and_their_objectives_are_set_as_text() {
+    let with = |variables: &[(&'static str, &'static str)]| {
+        let settings = Settings::new().with_variables(variables.iter().copied()).unwrap();
+        settings.check().map(|()| settings).map_err(|error| error.to_string())
+    };
+    let kinds = ("KERNSPAN_REQUEST_ON", "request by route+model, health");
+    let slo = ("KERNSPAN_SLO", "99% of request within 200ms,99.9 % of `health` without an error");
+    let parts = parts(&with(&[kinds, slo]).unwrap());
+    for part in [
+        r#"name: "request", fields: ["route", "model"]"#,
+        r#"name: "health", fields: []"#,
+        "99 % of `request` within 200 ms",
+        "99.9 % of `health` without an error",
+    ] {
+        assert!(parts.contains(part), "{part} is not in {parts}");
+    }
+    let cases = [
+        (vec![slo], "KERNSPAN_SLO: no requests are called `request`: add `.request_on(\"request\")`"),
+        (
+            vec![kinds, ("KERNSPAN_SLO", "often")],
+            "KERNSPAN_SLO: expected an objective, such as \"99% of request within 200ms\" or \"99.9% of request \
+             without an error\", found \"often\"",
+        ),
+        (
+            vec![("KERNSPAN_REQUEST_LOG", "log.jsonl")],
+            "KERNSPAN_REQUEST_LOG: `request_log` needs `request_on`: say which spans are requests",
+        ),
+        (vec![("KERNSPAN_REQUEST_ON", "a, b, a")], "KERNSPAN_REQUEST_ON: `a` is named twice"),
+    ];
+    for (variables, expected) in cases {
+        assert_eq!(with(&variables).unwrap_err(), expected);
+    }
 }
 
 const NUMBERS: [&str; 5] = ["skip_first", "wait", "warmup", "active", "repeat"];

@@ -1,7 +1,9 @@
 //! How serde reads and writes the types of settings.
 
 use super::values::{Activities, Export, StepRange, activity_name, bytes};
-use crate::{activity::Activity, flight::FlightLength, request::StepCondition, units::parse_duration};
+use crate::{
+    activity::Activity, cpu_time::CpuTime, flight::FlightLength, request::StepCondition, units::parse_duration,
+};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{Error, MapAccess, SeqAccess, Unexpected, Visitor},
@@ -43,31 +45,31 @@ impl<'de, T> Visitor<'de> for Parsed<T> {
     }
 }
 
-impl<'de> Deserialize<'de> for Export {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Parsed { expected: "a format, such as \"chrome\"", parse: Self::from_str })
-    }
+/// Reads a type from text, and writes it as text.
+macro_rules! parsed {
+    ($($type:ty: $expected:literal,)*) => {
+        $(
+            impl<'de> Deserialize<'de> for $type {
+                fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                    deserializer.deserialize_any(Parsed { expected: $expected, parse: Self::from_str })
+                }
+            }
+
+            impl Serialize for $type {
+                fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                    serializer.collect_str(self)
+                }
+            }
+        )*
+    };
 }
 
-impl<'de> Deserialize<'de> for StepRange {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let expected = "a range of steps, such as \"100..110\"";
-        deserializer.deserialize_any(Parsed { expected, parse: Self::from_str })
-    }
-}
-
-impl<'de> Deserialize<'de> for FlightLength {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let expected = "a number of steps, or a time such as \"10s\"";
-        deserializer.deserialize_any(Parsed { expected, parse: Self::from_str })
-    }
-}
-
-impl<'de> Deserialize<'de> for StepCondition {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let expected = "a condition, such as \"step_time > 2*median\"";
-        deserializer.deserialize_any(Parsed { expected, parse: Self::from_str })
-    }
+parsed! {
+    CpuTime: "\"steps\" or \"spans\"",
+    Export: "a format, such as \"chrome\"",
+    FlightLength: "a number of steps, or a time such as \"10s\"",
+    StepCondition: "a condition, such as \"step_time > 2*median\"",
+    StepRange: "a range of steps, such as \"100..110\"",
 }
 
 impl<'de> Deserialize<'de> for Activities {
@@ -76,34 +78,10 @@ impl<'de> Deserialize<'de> for Activities {
     }
 }
 
-impl Serialize for Export {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl Serialize for FlightLength {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl Serialize for StepCondition {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl Serialize for StepRange {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 /// A list, or text with commas.
 struct ListOf<T>(&'static str, PhantomData<T>);
 
-impl<'de, T: Deserialize<'de> + FromStr<Err = String>> Visitor<'de> for ListOf<T> {
+impl<'de, T: Deserialize<'de> + FromStr<Err: fmt::Display>> Visitor<'de> for ListOf<T> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,7 +89,7 @@ impl<'de, T: Deserialize<'de> + FromStr<Err = String>> Visitor<'de> for ListOf<T
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Vec<T>, E> {
-        let items = text.split(',').filter(|item| !item.trim().is_empty());
+        let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
         let items = items.map(str::parse).collect::<Result<Vec<T>, _>>().map_err(E::custom)?;
         self.not_empty(items)
     }
@@ -180,6 +158,18 @@ pub(super) fn read_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
 
 pub(super) fn write_duration<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     time.map(|time| format!("{time:?}")).serialize(serializer)
+}
+
+struct Texts(Vec<String>);
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ListOf("texts", PhantomData)).map(Self)
+    }
+}
+
+pub(super) fn read_texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    Ok(Option::<Texts>::deserialize(deserializer)?.map(|texts| texts.0))
 }
 
 pub(super) fn read_exports<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Export>>, D::Error> {

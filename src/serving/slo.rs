@@ -2,7 +2,7 @@
 
 use super::{RequestKind, ServiceLevel};
 use crate::{request::RecordRequest, units};
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 /// A service level objective (SLO): the share of requests that are to be good.
 ///
@@ -75,6 +75,15 @@ impl Slo {
     }
 
     /// Asks that so many percent of the requests do not fail.
+    ///
+    /// Objectives are also read from text:
+    ///
+    /// ```
+    /// # use kernspan::serving::Slo;
+    /// let slo: Slo = "99.9% of request without an error".parse()?;
+    /// assert_eq!(slo.to_string(), "99.9 % of `request` without an error");
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn success(kind: impl Into<String>, percent: f64) -> Self {
         let (limit, window, hooks, recording) = (None, Self::WINDOW, Vec::new(), None);
         Self { kind: kind.into(), percent, limit, window, hooks, recording }
@@ -131,6 +140,27 @@ impl fmt::Display for Slo {
             Some(limit) => write!(f, "{percent} % of `{kind}` within {}", units::time(limit)),
             None => write!(f, "{percent} % of `{kind}` without an error"),
         }
+    }
+}
+
+impl FromStr for Slo {
+    type Err = String;
+
+    /// Reads `99% of request within 200ms`, or `99.9% of request without an error`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (percent, rest) = text.split_once('%')?;
+            let percent = percent.trim().parse().ok()?;
+            let rest = rest.trim().strip_prefix("of ")?.trim();
+            let name = |text: &str| text.trim().trim_matches('`').to_owned();
+            if let Some(kind) = rest.strip_suffix("without an error") {
+                return Some(Self::success(name(kind), percent));
+            }
+            let (kind, limit) = rest.rsplit_once(" within ")?;
+            Some(Self::latency(name(kind), percent, units::parse_duration(limit.trim())?))
+        };
+        let expected = "such as \"99% of request within 200ms\" or \"99.9% of request without an error\"";
+        parse().ok_or_else(|| format!("expected an objective, {expected}, found {text:?}"))
     }
 }
 
