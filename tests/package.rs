@@ -3,13 +3,14 @@
 use std::{fs, path::Path};
 
 /// Folders of other packages, whose files cannot be in this one.
-const OTHER_PACKAGES: [&str; 7] = [
+const OTHER_PACKAGES: [&str; 8] = [
     "examples/quickstart/",
     "examples/cudarc/",
     "examples/otlp/",
     "examples/candle-mnist/",
     "examples/candle-transformer/",
     "examples/burn-mnist/",
+    "examples/serving/",
     "integrations/",
 ];
 
