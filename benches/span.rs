@@ -21,8 +21,6 @@ fn main() -> Result<(), kernspan::Error> {
         Contender::new("recording", registry().with(recording)),
         // With the feature `cpu-time` only; without it, this is the same.
         Contender::new("with CPU time", registry().with(timed)),
-        #[cfg(feature = "serving")]
-        Contender::new("counted, waiting", registry().with(counted_requests()?)),
     ];
 
     let rounds = support::rounds(200);
@@ -53,17 +51,6 @@ fn main() -> Result<(), kernspan::Error> {
     let report = record.finish()?;
     println!("recording: {} spans kept, {}", report.spans(), report.losses());
     Ok(())
-}
-
-/// Returns the layer of a profiler that waits, but counts every span of the workloads as a request. The profiler lives
-/// as long as the process.
-#[cfg(feature = "serving")]
-fn counted_requests() -> Result<kernspan::ProfilerLayer, kernspan::Error> {
-    let kinds = ["plain", "two", "eight", "nested", "again"];
-    let builder = Profiler::builder().schedule(Schedule::manual());
-    let (layer, profiler) = kinds.into_iter().fold(builder, kernspan::ProfilerBuilder::request_on).build()?;
-    std::mem::forget(profiler);
-    Ok(layer)
 }
 
 /// Returns the least nanoseconds of a recorded step.

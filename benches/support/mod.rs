@@ -35,14 +35,14 @@ pub const WORKLOADS: [Workload; 7] = [
     Workload { name: "64 threads", spans: 64_000, run: threads::<64> },
 ];
 
-fn plain(spans: u32) {
+pub fn plain(spans: u32) {
     for _ in 0..spans {
         let span = tracing::info_span!("plain");
         let _entered = black_box(span.enter());
     }
 }
 
-fn two_fields(spans: u32) {
+pub fn two_fields(spans: u32) {
     for i in 0..spans {
         let span = tracing::info_span!("two", batch = black_box(i), loss = black_box(0.5));
         let _entered = black_box(span.enter());
@@ -75,7 +75,7 @@ fn entered_again(spans: u32) {
     }
 }
 
-fn threads<const THREADS: u32>(spans: u32) {
+pub fn threads<const THREADS: u32>(spans: u32) {
     let dispatch = tracing::dispatcher::get_default(Clone::clone);
     std::thread::scope(|scope| {
         for _ in 0..THREADS {

@@ -77,11 +77,11 @@ impl RequestRecorder {
         Self {
             clock,
             began: Instant::now(),
+            shards: RequestShards::new(kinds.len()),
             kinds,
             open: SpanTable::new(Self::OPEN),
             more_open: Mutex::default(),
             more: AtomicUsize::new(0),
-            shards: RequestShards::new(),
             tallies: Mutex::new(tallies),
         }
     }
@@ -110,7 +110,7 @@ impl RequestRecorder {
             self.lock_more().insert(id, request);
             self.more.fetch_add(1, Ordering::Relaxed);
         }
-        self.shards.begin(kind, self.kinds.len());
+        self.shards.begin(kind);
     }
 
     /// Takes fields that were recorded after the span of a request was created.
@@ -181,7 +181,7 @@ impl RequestRecorder {
     }
 
     fn note(&self, note: RequestNote) {
-        self.shards.note(note, self.kinds.len(), |notes| self.add(&mut self.lock_tallies(), notes));
+        self.shards.note(note, |notes| self.add(&mut self.lock_tallies(), notes));
     }
 
     fn labels(&self, kind: KindIndex) -> &RequestLabels {

@@ -9,7 +9,7 @@ use std::{
     cell::Cell,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
 };
 
@@ -52,16 +52,13 @@ pub(super) enum RequestNote {
 #[derive(Debug)]
 pub(super) struct RequestShards(Box<[RequestShard]>);
 
-/// A list of notes, on a cache line of its own.
-#[derive(Debug, Default)]
+/// A list of notes, on cache lines of its own.
+#[derive(Debug)]
 #[repr(align(64))]
-struct RequestShard(Mutex<ShardState>);
-
-#[derive(Debug, Default)]
-struct ShardState {
-    notes: Vec<RequestNote>,
+struct RequestShard {
+    notes: Mutex<Vec<RequestNote>>,
     /// The requests that began here less those that ended here, for each kind. The sum of all shards is in flight.
-    open: Vec<i64>,
+    open: Box<[AtomicI64]>,
 }
 
 thread_local! {
@@ -75,12 +72,16 @@ impl RequestShards {
     /// 10,000 requests a second and thread. A thread that fills one hands it on itself, so that nothing is lost.
     const NOTES: usize = 512;
 
-    pub(super) fn new() -> Self {
-        Self(std::iter::repeat_with(RequestShard::default).take(Self::SHARDS).collect())
+    pub(super) fn new(kinds: usize) -> Self {
+        let shard = || RequestShard {
+            notes: Mutex::default(),
+            open: std::iter::repeat_with(AtomicI64::default).take(kinds).collect(),
+        };
+        Self(std::iter::repeat_with(shard).take(Self::SHARDS).collect())
     }
 
-    /// This thread's shard, locked. It allocates when it is first used.
-    fn mine(&self, kinds: usize) -> MutexGuard<'_, ShardState> {
+    /// This thread's shard.
+    fn mine(&self) -> &RequestShard {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         // Thread-local storage of this kind has no destructor, and is there until the thread is gone.
         let mut shard = SHARD.get();
@@ -88,53 +89,50 @@ impl RequestShards {
             shard = NEXT.fetch_add(1, Ordering::Relaxed) % Self::SHARDS;
             SHARD.set(shard);
         }
-        let mut state = lock(&self.0[shard]);
-        if state.open.is_empty() {
-            state.notes = Vec::with_capacity(Self::NOTES);
-            state.open = vec![0; kinds];
-        }
-        state
+        &self.0[shard]
     }
 
     /// Notes that a request has begun.
-    pub(super) fn begin(&self, kind: KindIndex, kinds: usize) {
-        if let Some(open) = self.mine(kinds).open.get_mut(usize::from(kind)) {
-            *open += 1;
-        }
+    pub(super) fn begin(&self, kind: KindIndex) {
+        self.mine().open[usize::from(kind)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds a note. If the list is full, its notes are passed to `hand_on` by this thread.
-    pub(super) fn note(&self, note: RequestNote, kinds: usize, hand_on: impl FnOnce(&mut Vec<RequestNote>)) {
-        let mut state = self.mine(kinds);
-        if let RequestNote::Ended(ended) = &note
-            && let Some(open) = state.open.get_mut(usize::from(ended.kind))
-        {
-            *open -= 1;
+    /// Adds a note. If the list is full, its notes are passed to `hand_on` by this thread. The list is allocated when
+    /// it is first used.
+    pub(super) fn note(&self, note: RequestNote, hand_on: impl FnOnce(&[RequestNote])) {
+        let shard = self.mine();
+        let mut notes = lock(&shard.notes);
+        // Within the lock, as `collect` reads both: what it does not count as in flight, it has a note of.
+        if let RequestNote::Ended(ended) = &note {
+            shard.open[usize::from(ended.kind)].fetch_sub(1, Ordering::Relaxed);
         }
-        if state.notes.len() == Self::NOTES {
-            hand_on(&mut state.notes);
-            state.notes.clear();
+        if notes.len() == Self::NOTES {
+            hand_on(&notes);
+            notes.clear();
+        } else if notes.capacity() == 0 {
+            notes.reserve_exact(Self::NOTES);
         }
-        state.notes.push(note);
+        notes.push(note);
     }
 
     /// Passes all notes to `take`, and adds the number of requests in flight to `in_flight`, for each kind.
     pub(super) fn collect(&self, in_flight: &mut [i64], mut take: impl FnMut(&[RequestNote])) {
         let mut taken = Vec::with_capacity(Self::NOTES);
         for shard in &self.0 {
-            let mut state = lock(shard);
-            in_flight.iter_mut().zip(&state.open).for_each(|(sum, open)| *sum += open);
+            let mut notes = lock(&shard.notes);
+            let open = shard.open.iter().map(|open| open.load(Ordering::Relaxed));
+            in_flight.iter_mut().zip(open).for_each(|(sum, open)| *sum += open);
             // The thread goes on with an empty list that has its memory already.
-            if !state.notes.is_empty() {
-                std::mem::swap(&mut state.notes, &mut taken);
+            if !notes.is_empty() {
+                std::mem::swap(&mut *notes, &mut taken);
             }
-            drop(state);
+            drop(notes);
             take(&taken);
             taken.clear();
         }
     }
 }
 
-fn lock(shard: &RequestShard) -> MutexGuard<'_, ShardState> {
-    shard.0.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(notes: &Mutex<Vec<RequestNote>>) -> MutexGuard<'_, Vec<RequestNote>> {
+    notes.lock().unwrap_or_else(PoisonError::into_inner)
 }
