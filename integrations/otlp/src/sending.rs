@@ -12,6 +12,8 @@ use crate::{
     span_writer::{self, ATTRIBUTES, Head, SpanWriter},
     spans::{self, SpanOptions},
 };
+#[cfg(feature = "serving")]
+use kernspan::export::Run;
 use kernspan::{
     analysis::Analysis,
     export::{Delivery, ExportResult, StepExporter, StepSummary},
@@ -82,6 +84,12 @@ impl Sending {
             finish_within: settings.finish_within,
             state: Mutex::new(State { metrics: Metrics::new(start, run, settings), devices: Vec::new(), steps: 0 }),
         })
+    }
+
+    /// Sends metrics of the run's requests, too.
+    #[cfg(feature = "serving")]
+    pub(crate) fn count_requests(&self, run: Run) {
+        self.lock().metrics.count_requests(run);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

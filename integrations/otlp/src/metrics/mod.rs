@@ -1,13 +1,16 @@
-//! Metrics of every step, of the GPU work in recorded windows, of the process, and of the GPUs' hardware.
+//! Metrics of every step and request, of the GPU work in recorded windows, of the process, and of the GPUs' hardware.
 
 mod encode;
 mod gpu_reading;
 mod hardware;
 mod histogram;
+#[cfg_attr(not(feature = "serving"), allow(dead_code, reason = "the table has the metrics of requests, too"))]
 mod instruments;
 #[cfg(target_os = "linux")]
 mod nvml;
 mod process;
+#[cfg(feature = "serving")]
+mod requests;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -22,6 +25,8 @@ use self::{
 };
 use crate::{run_trace::RunTrace, settings::Settings, tally::Tally};
 use kernspan::{analysis::Analysis, export::StepSummary, trace::Timestamp};
+#[cfg(feature = "serving")]
+use kernspan::{export::Run, serving::Requests};
 use std::time::{Duration, Instant};
 
 /// The metrics of a run.
@@ -29,12 +34,18 @@ use std::time::{Duration, Instant};
 pub(crate) struct Metrics {
     /// `None` if metrics are not sent.
     measured: Option<Measured>,
+    /// Where requests are counted.
+    #[cfg(feature = "serving")]
+    run: Option<Run>,
 }
 
 #[derive(Debug)]
 struct Measured {
     steps: Steps,
     windows: Windows,
+    /// Those until the next collection.
+    #[cfg(feature = "serving")]
+    requests: Requests,
     hardware: Hardware,
     sums: Sums,
     /// The start of the run.
@@ -53,6 +64,8 @@ impl Metrics {
         let measured = settings.metrics.is_some().then(|| Measured {
             steps: Steps::new(settings.samples_per_step, exemplars, now),
             windows: Windows::new(),
+            #[cfg(feature = "serving")]
+            requests: Requests::default(),
             hardware: Hardware::watch(),
             sums: Sums::default(),
             start,
@@ -60,7 +73,17 @@ impl Metrics {
             every: settings.metrics_every,
             delta: settings.delta,
         });
-        Self { measured }
+        Self {
+            measured,
+            #[cfg(feature = "serving")]
+            run: None,
+        }
+    }
+
+    /// Adds the requests of a run, at each collection.
+    #[cfg(feature = "serving")]
+    pub(crate) fn count_requests(&mut self, run: Run) {
+        self.run = Some(run);
     }
 
     /// Adds a step.
@@ -87,6 +110,10 @@ impl Metrics {
         if is_last {
             measured.hardware.end();
         }
+        #[cfg(feature = "serving")]
+        if let Some(run) = &self.run {
+            measured.requests = run.requests();
+        }
         Some(measured.collect(Instant::now(), Timestamp::now(), tallies))
     }
 }
@@ -98,6 +125,8 @@ impl Measured {
         let mut writer = Writer::new(Interval { run, last, now: wall, delta: self.delta }, &mut self.sums);
         self.steps.write(now, &mut writer);
         self.windows.write(self.steps.dropped(), &mut writer);
+        #[cfg(feature = "serving")]
+        requests::write(&std::mem::take(&mut self.requests), &mut writer);
         write_tallies(tallies, &mut writer);
         Process::now().write(wall, &mut writer);
         self.hardware.write(now, &mut writer);

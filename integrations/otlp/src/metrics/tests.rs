@@ -1,6 +1,8 @@
 mod collection;
 mod hardware;
 mod received;
+#[cfg(feature = "serving")]
+mod requests;
 mod steps;
 mod windows;
 

@@ -10,6 +10,8 @@ mod environment;
 mod foreign_spans;
 mod layers;
 mod reentrancy;
+#[cfg(feature = "serving")]
+mod requests;
 mod soak;
 mod tls;
 mod training;
