@@ -277,8 +277,7 @@ impl Otlp {
         let settings = self.settings();
         let run_trace = self.run_trace(&settings, &run.metadata, run.id.as_ref());
         let sending = Sending::start(&settings, run_trace, &run.metadata, run.start, &run.schedule)?;
-        #[cfg(feature = "serving")]
-        sending.count_requests(run.clone());
+        sending.follow(run.clone());
         Ok(sending)
     }
 

@@ -12,11 +12,9 @@ use crate::{
     span_writer::{self, ATTRIBUTES, Head, SpanWriter},
     spans::{self, SpanOptions},
 };
-#[cfg(feature = "serving")]
-use kernspan::export::Run;
 use kernspan::{
     analysis::Analysis,
-    export::{Delivery, ExportResult, StepExporter, StepSummary},
+    export::{Delivery, ExportResult, Run, StepExporter, StepSummary},
     trace::{Device, Metadata, Timestamp},
 };
 use std::{
@@ -86,10 +84,9 @@ impl Sending {
         })
     }
 
-    /// Sends metrics of the run's requests, too.
-    #[cfg(feature = "serving")]
-    pub(crate) fn count_requests(&self, run: Run) {
-        self.lock().metrics.count_requests(run);
+    /// Sends metrics of the run's requests and vital signs, too.
+    pub(crate) fn follow(&self, run: Run) {
+        self.lock().metrics.follow(run);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -139,6 +139,14 @@ impl<'a> Writer<'a> {
 }
 
 impl Points<'_> {
+    /// Sets when the following values were read, if that was before the collection. Sums are those of the collection:
+    /// with delta temporality, they begin at the last one.
+    pub(super) fn read_at(&mut self, at: Timestamp) {
+        if self.instrument.kind == Kind::Gauge {
+            self.interval.now = at.min(self.interval.now);
+        }
+    }
+
     /// Adds a value, or a sum since the start of the run.
     pub(super) fn number(&mut self, labels: Labels<'_>, value: impl Into<Number>) {
         self.number_since(self.interval.run, labels, value);

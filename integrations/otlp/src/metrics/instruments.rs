@@ -34,6 +34,7 @@ pub(super) const COUNTER_NAME: &str = "counter.name";
 pub(super) const CPU_MODE: &str = "cpu.mode";
 pub(super) const HARDWARE_NAME: &str = "hw.name";
 pub(super) const HARDWARE_TYPE: &str = "hw.type";
+pub(super) const SIGN: &str = "kernspan.vitals.sign";
 pub(super) const SIGNAL: &str = "signal";
 
 // Names of attributes of requests and service levels.
@@ -155,6 +156,26 @@ instruments! {
         "Threads of the process.";
     UPTIME: "process.uptime", Gauge, "s", &[],
         "Age of the process.";
+
+    // Vital signs that are not among the metrics of the process and of hardware.
+    VITALS_UTILIZATION: "kernspan.vitals.utilization", Gauge, "1", &[SIGN],
+        "Vital signs that are shares: of CPUs, memory, time.";
+    VITALS_MEMORY: "kernspan.vitals.memory", Gauge, "By", &[SIGN],
+        "Vital signs of memory.";
+    VITALS_THROUGHPUT: "kernspan.vitals.throughput", Gauge, "By/s", &[SIGN],
+        "Vital signs of disks, networks and PCIe.";
+    VITALS_TEMPERATURE: "kernspan.vitals.temperature", Gauge, "Cel", &[SIGN],
+        "Temperature of the hottest CPU package.";
+    VITALS_FREQUENCY: "kernspan.vitals.frequency", Gauge, "Hz", &[SIGN],
+        "Clocks of CPUs and GPUs.";
+    VITALS_POWER: "kernspan.vitals.power", Gauge, "W", &[SIGN],
+        "Power draw of CPU packages, and power limits of GPUs.";
+    VITALS_ENERGY: "kernspan.vitals.energy", Counter, "J", &[SIGN],
+        "Energy that the CPU packages have used since the start of the run.";
+    VITALS_EVENTS: "kernspan.vitals.events", Gauge, "{event}/s", &[SIGN],
+        "Vital signs that are events per second.";
+    VITALS_VALUE: "kernspan.vitals.value", Gauge, "", &[SIGN],
+        "Vital signs that are plain numbers, such as busy CPUs.";
 
     // The hardware of GPUs that the process may use. Other processes may use them, too.
     HW_UTILIZATION: "hw.gpu.utilization", Gauge, "1", GPU,

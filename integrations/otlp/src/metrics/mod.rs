@@ -14,6 +14,7 @@ mod requests;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod vitals;
 mod windows;
 
 use self::{
@@ -24,18 +25,24 @@ use self::{
     windows::Windows,
 };
 use crate::{run_trace::RunTrace, settings::Settings, tally::Tally};
-use kernspan::{analysis::Analysis, export::StepSummary, trace::Timestamp};
 #[cfg(feature = "serving")]
-use kernspan::{export::Run, serving::Requests};
-use std::time::{Duration, Instant};
+use kernspan::serving::Requests;
+use kernspan::{
+    analysis::{Analysis, VitalSigns},
+    export::{Run, StepSummary},
+    trace::Timestamp,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// The metrics of a run.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     /// `None` if metrics are not sent.
     measured: Option<Measured>,
-    /// Where requests are counted.
-    #[cfg(feature = "serving")]
+    /// Asked for its requests and vital signs.
     run: Option<Run>,
 }
 
@@ -46,6 +53,8 @@ struct Measured {
     /// Those until the next collection.
     #[cfg(feature = "serving")]
     requests: Requests,
+    /// The last reading until the next collection.
+    vitals: Option<Arc<VitalSigns>>,
     hardware: Hardware,
     sums: Sums,
     /// The start of the run.
@@ -66,6 +75,7 @@ impl Metrics {
             windows: Windows::new(),
             #[cfg(feature = "serving")]
             requests: Requests::default(),
+            vitals: None,
             hardware: Hardware::watch(),
             sums: Sums::default(),
             start,
@@ -73,16 +83,11 @@ impl Metrics {
             every: settings.metrics_every,
             delta: settings.delta,
         });
-        Self {
-            measured,
-            #[cfg(feature = "serving")]
-            run: None,
-        }
+        Self { measured, run: None }
     }
 
-    /// Adds the requests of a run, at each collection.
-    #[cfg(feature = "serving")]
-    pub(crate) fn count_requests(&mut self, run: Run) {
+    /// Adds the requests and the vital signs of a run, at each collection.
+    pub(crate) fn follow(&mut self, run: Run) {
         self.run = Some(run);
     }
 
@@ -110,9 +115,12 @@ impl Metrics {
         if is_last {
             measured.hardware.end();
         }
-        #[cfg(feature = "serving")]
         if let Some(run) = &self.run {
-            measured.requests = run.requests();
+            measured.vitals = run.vitals();
+            #[cfg(feature = "serving")]
+            {
+                measured.requests = run.requests();
+            }
         }
         Some(measured.collect(Instant::now(), Timestamp::now(), tallies))
     }
@@ -129,6 +137,7 @@ impl Measured {
         requests::write(&std::mem::take(&mut self.requests), &mut writer);
         write_tallies(tallies, &mut writer);
         Process::now().write(wall, &mut writer);
+        self.vitals.take().iter().for_each(|vitals| vitals::write(vitals, &mut writer));
         self.hardware.write(now, &mut writer);
         self.last = (now, wall);
         writer.finish()

@@ -4,6 +4,7 @@ mod received;
 #[cfg(feature = "serving")]
 mod requests;
 mod steps;
+mod vitals;
 mod windows;
 
 use super::{Measured, Metrics};

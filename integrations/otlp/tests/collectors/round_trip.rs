@@ -133,7 +133,7 @@ fn jaeger_can_refuse_and_be_slow_and_die() {
 }
 
 /// Metrics of a training and of a service: OTLP's name and unit, the kind, and the name in Prometheus.
-const METRICS: [(&str, &str, Kind, &str); 28] = [
+const METRICS: [(&str, &str, Kind, &str); 30] = [
     ("kernspan.step.duration", "s", Kind::Histogram, "kernspan_step_duration_seconds"),
     ("kernspan.throughput", "{sample}/s", Kind::Gauge, "kernspan_throughput_per_second"),
     ("kernspan.counter", "", Kind::Gauge, "kernspan_counter"),
@@ -150,6 +150,8 @@ const METRICS: [(&str, &str, Kind, &str); 28] = [
     ("gpu.cuda.memory.copied", "By", Kind::Counter, "gpu_cuda_memory_copied_bytes_total"),
     ("gpu.cuda.memory.allocations", "{allocation}", Kind::Counter, "gpu_cuda_memory_allocations_total"),
     ("gpu.kernel.duration", "s", Kind::Histogram, "gpu_kernel_duration_seconds"),
+    ("kernspan.vitals.utilization", "1", Kind::Gauge, "kernspan_vitals_utilization_ratio"),
+    ("kernspan.vitals.throughput", "By/s", Kind::Gauge, "kernspan_vitals_throughput_bytes_per_second"),
     ("kernspan.request.duration", "s", Kind::Histogram, "kernspan_request_duration_seconds"),
     ("kernspan.request.queue_time", "s", Kind::Histogram, "kernspan_request_queue_time_seconds"),
     ("kernspan.request.time_to_first_token", "s", Kind::Histogram, "kernspan_request_time_to_first_token_seconds"),

@@ -16,3 +16,5 @@ mod soak;
 mod tls;
 mod training;
 mod transport;
+#[cfg(target_os = "linux")]
+mod vitals;
