@@ -27,16 +27,18 @@ use tracing_subscriber::prelude::*;
 /// How often signs are read in these tests.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// The names of the counters of all steps.
+/// The names of the counters of all steps, and the run.
 #[derive(Clone, Default)]
-struct StepCounters(Arc<Mutex<Vec<Vec<&'static str>>>>);
+struct StepCounters(Arc<Mutex<Vec<Vec<&'static str>>>>, Arc<Mutex<Option<Run>>>);
 
 impl Exporter for StepCounters {
     fn export(&mut self, _: &Analysis<'_>) -> ExportResult {
         Ok(Vec::new())
     }
 
-    fn steps(&mut self, _: &Run) -> Option<Box<dyn StepExporter>> {
+    fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {
+        assert!(run.vitals().is_none(), "nothing has been read yet");
+        *self.1.lock().unwrap() = Some(run.clone());
         Some(Box::new(self.clone()))
     }
 }
@@ -110,6 +112,8 @@ fn vital_signs_are_in_the_report_the_trace_and_the_steps() {
     let resident = counter("vitals.process.resident").unwrap();
     // The last reading before the window, and those in it.
     assert!(resident.samples().len() >= 5 && resident.samples()[0].0 == trace.start(), "{resident:?}");
+    // Exporters can ask for the latest reading, too.
+    assert!(steps.1.lock().unwrap().as_ref().unwrap().vitals().unwrap().at >= latest.at);
     let steps = steps.0.lock().unwrap();
     let with_vitals = steps.iter().filter(|names| names.contains(&"vitals.process.resident"));
     assert_eq!(with_vitals.count(), 2, "each step has a reading: {steps:?}");

@@ -7,6 +7,7 @@ use crate::{
     cpu_time::ThreadMeter,
     disk_limit::DiskLimit,
     error::Error,
+    export::LatestVitals,
     failure::Failures,
     gpu::{self, GpuSettings, GpuSource, Ledger, Started},
     host::Host,
@@ -43,7 +44,7 @@ pub(super) struct BackgroundParts {
     /// The settings for memory snapshots, if allocations are followed.
     pub(super) snapshots: Option<MemorySnapshots>,
     /// The settings for vital signs, if they are recorded.
-    pub(super) vitals: Option<Vitals>,
+    pub(super) vitals: Option<(Vitals, LatestVitals)>,
     /// Where what was followed over the run is put at its end, for exporters.
     pub(super) followed: Arc<OnceLock<FollowedRun>>,
     /// Failures so far.
@@ -111,7 +112,7 @@ impl Background {
         let memory = memory.transpose().map_err(Error::Thread)?;
         let history = memory.as_ref().map(|memory| Arc::clone(&memory.history));
         let run_memory = RunMemory { gpu: gpu.clone(), ledger, history: history.clone() };
-        let vitals = parts.vitals.map(|settings| VitalsThread::start(settings, Arc::clone(&host)));
+        let vitals = parts.vitals.map(|(settings, latest)| VitalsThread::start(settings, Arc::clone(&host), latest));
         let vitals = vitals.transpose().map_err(Error::Thread)?;
         let run_vitals = vitals.as_ref().map(|vitals| Arc::clone(&vitals.history));
         let without = without_gpu.clone();

@@ -18,7 +18,7 @@ use crate::{
     disk_limit::DiskLimit,
     ending::{AtEnd, Ending, Shown},
     error::Error,
-    export::{Run, RunId},
+    export::{LatestVitals, Run, RunId},
     failure::{Failure, Failures},
     file,
     flight::FlightRecorder,
@@ -109,7 +109,7 @@ impl ProfilerBuilder {
         let (listen, metadata, run_id) = (self.listen.take(), Arc::clone(&run.metadata), run.id);
         let Self { schedule, step_on, exporters, observer, activities, detach, raw_folder, counters, .. } = self;
         let counters = activities.has(Activity::Counters).then_some(counters);
-        let vitals = activities.has(Activity::Vitals).then(|| self.vitals.unwrap_or_default());
+        let vitals = activities.has(Activity::Vitals).then(|| (self.vitals.unwrap_or_default(), run.vitals));
         let shown = Shown { report: self.print_report, progress: self.show_progress };
         let (keep_raw, keeps_recent) = (raw_folder.is_some(), self.flight.is_some());
         let Background { gpu, without_gpu, commands, summaries, pipeline, memory, vitals, exported } =
@@ -297,6 +297,7 @@ impl ProfilerBuilder {
             activities: self.activities.iter().collect(),
             unrecorded: Arc::default(),
             followed: Arc::default(),
+            vitals: LatestVitals::default(),
             #[cfg(feature = "serving")]
             requests: (!self.requests.is_empty())
                 .then(|| Arc::new(RequestRecorder::new(clock.clone(), &self.requests, std::mem::take(&mut self.slos)))),

@@ -5,7 +5,7 @@ use super::run_id::RunId;
 use crate::serving::{RequestRecorder, Requests};
 use crate::{
     activity::Activity,
-    analysis::{Analysis, FollowedRun},
+    analysis::{Analysis, FollowedRun, VitalSigns},
     delivery::Delivery,
     schedule::Phase,
     trace::{Metadata, Timestamp},
@@ -13,7 +13,7 @@ use crate::{
 use std::{
     error::Error,
     path::PathBuf,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -256,14 +256,24 @@ pub struct Run {
     pub(crate) unrecorded: Arc<OnceLock<Vec<Duration>>>,
     /// The memory and the vital signs of the run, if they were followed, once the last window has been exported.
     pub(crate) followed: Arc<OnceLock<FollowedRun>>,
+    /// The latest reading of vital signs, if they are read.
+    pub(crate) vitals: LatestVitals,
     /// The requests of the run, if they are counted.
     #[cfg(feature = "serving")]
     pub(crate) requests: Option<Arc<RequestRecorder>>,
 }
 
-#[cfg(feature = "serving")]
+/// The latest reading of vital signs, shared with the thread that reads them.
+pub(crate) type LatestVitals = Arc<Mutex<Option<Arc<VitalSigns>>>>;
+
 impl Run {
+    /// Returns the latest vital signs: see [`Profiler::vitals`](crate::Profiler::vitals).
+    pub fn vitals(&self) -> Option<Arc<VitalSigns>> {
+        self.vitals.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Returns all requests so far: see [`Profiler::requests`](crate::Profiler::requests).
+    #[cfg(feature = "serving")]
     pub fn requests(&self) -> Requests {
         self.requests.as_ref().map(|recorder| recorder.requests()).unwrap_or_default()
     }

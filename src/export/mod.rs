@@ -81,7 +81,7 @@ mod work_text;
 
 #[cfg(feature = "read")]
 pub(crate) use self::chrome::RESERVED;
-pub(crate) use self::exporter::OnTrace;
+pub(crate) use self::exporter::{LatestVitals, OnTrace};
 #[cfg(feature = "gzip")]
 pub use self::pprof::Pprof;
 #[cfg(feature = "config")]

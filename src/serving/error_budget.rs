@@ -25,6 +25,8 @@ pub struct ServiceLevel {
     pub requests: u64,
     /// The bad ones within the window.
     pub bad: u64,
+    /// The requests of the whole run.
+    pub requests_ever: u64,
     /// The bad ones of the whole run.
     pub bad_ever: u64,
     /// The alerts of the whole run.
@@ -181,6 +183,7 @@ impl ErrorBudget {
             window: slo.window,
             requests: within.total,
             bad: within.bad,
+            requests_ever: self.now.total,
             bad_ever: self.now.bad,
             alerts: self.alerts,
             burn_rates: self.rules.iter().zip(&self.alerting).map(rate).collect(),
@@ -242,7 +245,7 @@ mod tests {
         assert!((level.budget_left() - 0.1).abs() < 0.01, "{level}");
         // The window slides: it has a day of requests, and the slice that is not over.
         assert!((864_000..864_200).contains(&level.requests), "{level}");
-        assert_eq!(level.bad_ever, 2 * 86_400 * 9 / 100);
+        assert_eq!((level.requests_ever, level.bad_ever), (2 * 864_000, 2 * 86_400 * 9 / 100));
     }
 
     #[test]

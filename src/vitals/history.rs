@@ -2,6 +2,7 @@
 
 use crate::{
     analysis::{RunVitals, VitalSign, VitalSigns},
+    export::LatestVitals,
     recent_readings::{Reading, RecentReadings},
     trace::{Counter, Timestamp},
 };
@@ -14,7 +15,7 @@ pub(crate) struct VitalsHistory(Mutex<Kept>);
 
 #[derive(Debug)]
 struct Kept {
-    latest: Option<Arc<VitalSigns>>,
+    latest: LatestVitals,
     recent: RecentReadings<&'static str>,
     run: RunVitals,
     /// The names of counters. Each is made once and never freed: a run has some dozens of them.
@@ -24,7 +25,7 @@ struct Kept {
 impl Default for Kept {
     fn default() -> Self {
         let recent = RecentReadings::new(VitalsHistory::LATEST);
-        Self { latest: None, recent, run: RunVitals::default(), names: FxHashMap::default() }
+        Self { latest: LatestVitals::default(), recent, run: RunVitals::default(), names: FxHashMap::default() }
     }
 }
 
@@ -32,13 +33,18 @@ impl VitalsHistory {
     /// The number of readings that are kept: those of a window of 200 seconds. Of fifty signs, they take 2.5 MB.
     const LATEST: usize = 2_048;
 
+    /// Creates the history of a run, which shares its latest reading.
+    pub(crate) fn new(latest: LatestVitals) -> Self {
+        Self(Mutex::new(Kept { latest, ..Kept::default() }))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the latest reading.
     pub(crate) fn latest(&self) -> Option<Arc<VitalSigns>> {
-        self.lock().latest.clone()
+        self.lock().latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the vital signs of the whole run so far.
@@ -61,7 +67,7 @@ impl VitalsHistory {
         };
         let values = signs.values().map(|(sign, value)| (name(sign), value)).collect();
         recent.push(Reading { at: signs.at, values });
-        *latest = Some(Arc::new(signs));
+        *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(signs));
     }
 
     /// Returns the readings of a window as counters. The first samples, at its start, are those of the last reading

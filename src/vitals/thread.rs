@@ -3,6 +3,7 @@
 use super::{Sources, history::VitalsHistory, settings::Vitals, threshold::ThresholdWatch};
 use crate::{
     analysis::{Carbon, KILOWATT_HOUR, RunEnergy},
+    export::LatestVitals,
     host::Host,
     thread::spawn,
     trace::Timestamp,
@@ -30,8 +31,8 @@ pub(crate) struct VitalsThread {
 
 impl VitalsThread {
     /// Starts the thread. If nothing can be read, it ends at once, and the history says why.
-    pub(crate) fn start(settings: Vitals, host: Arc<Host>) -> io::Result<Self> {
-        let history = Arc::<VitalsHistory>::default();
+    pub(crate) fn start(settings: Vitals, host: Arc<Host>, latest: LatestVitals) -> io::Result<Self> {
+        let history = Arc::new(VitalsHistory::new(latest));
         let (ending, end) = mpsc::channel();
         let shared = Arc::clone(&history);
         // Here, as NVML may take a second to load.

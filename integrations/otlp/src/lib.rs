@@ -43,6 +43,7 @@
 //! # Features
 //!
 //! - `grpc`: OTLP over gRPC. HTTP needs no feature.
+//! - `serving`: metrics of requests and of service levels, with kernspan's feature of that name.
 //!
 //! With kernspan's own feature `tracing-opentelemetry`, GPU work is sent as children of the spans of a
 //! `tracing-opentelemetry` layer.

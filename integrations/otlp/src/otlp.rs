@@ -276,7 +276,9 @@ impl Otlp {
     fn start(&self, run: &Run) -> Result<Sending, String> {
         let settings = self.settings();
         let run_trace = self.run_trace(&settings, &run.metadata, run.id.as_ref());
-        Sending::start(&settings, run_trace, &run.metadata, run.start, &run.schedule)
+        let sending = Sending::start(&settings, run_trace, &run.metadata, run.start, &run.schedule)?;
+        sending.follow(run.clone());
+        Ok(sending)
     }
 
     /// Sends a window without a run, and waits until it has been sent.

@@ -14,7 +14,7 @@ use crate::{
 };
 use kernspan::{
     analysis::Analysis,
-    export::{Delivery, ExportResult, StepExporter, StepSummary},
+    export::{Delivery, ExportResult, Run, StepExporter, StepSummary},
     trace::{Device, Metadata, Timestamp},
 };
 use std::{
@@ -82,6 +82,11 @@ impl Sending {
             finish_within: settings.finish_within,
             state: Mutex::new(State { metrics: Metrics::new(start, run, settings), devices: Vec::new(), steps: 0 }),
         })
+    }
+
+    /// Sends metrics of the run's requests and vital signs, too.
+    pub(crate) fn follow(&self, run: Run) {
+        self.lock().metrics.follow(run);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -137,6 +137,7 @@ mod tests {
             activities: vec![Activity::Host, Activity::Kernels],
             unrecorded: Arc::default(),
             followed: Arc::default(),
+            vitals: Arc::default(),
             #[cfg(feature = "serving")]
             requests: None,
         };

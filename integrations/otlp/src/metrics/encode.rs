@@ -49,7 +49,15 @@ impl From<f64> for Number {
 
 /// The last value of each counter, by metric and attributes. With delta temporality, the difference from it is sent.
 #[derive(Debug, Default)]
-pub(super) struct Sums(FxHashMap<(&'static str, String), Number>);
+pub(super) struct Sums {
+    numbers: FxHashMap<PointKey, Number>,
+    /// Those of histograms that are counted elsewhere since the start of the run.
+    #[cfg(feature = "serving")]
+    histograms: FxHashMap<PointKey, Histogram>,
+}
+
+/// The metric and the attributes of a point.
+type PointKey = (&'static str, String);
 
 /// The timestamps of points.
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +139,14 @@ impl<'a> Writer<'a> {
 }
 
 impl Points<'_> {
+    /// Sets when the following values were read, if that was before the collection. Sums are those of the collection:
+    /// with delta temporality, they begin at the last one.
+    pub(super) fn read_at(&mut self, at: Timestamp) {
+        if self.instrument.kind == Kind::Gauge {
+            self.interval.now = at.min(self.interval.now);
+        }
+    }
+
     /// Adds a value, or a sum since the start of the run.
     pub(super) fn number(&mut self, labels: Labels<'_>, value: impl Into<Number>) {
         self.number_since(self.interval.run, labels, value);
@@ -142,7 +158,7 @@ impl Points<'_> {
         match self.instrument.kind {
             Kind::Gauge => start = None,
             Kind::Counter if self.interval.delta => {
-                if let Some(before) = self.sums.0.insert((self.instrument.name, key(labels)), value) {
+                if let Some(before) = self.sums.numbers.insert(self.key(labels), value) {
                     (start, value) = (Some(self.interval.last), value.minus(before));
                 }
             }
@@ -164,6 +180,24 @@ impl Points<'_> {
 
     /// Adds a histogram, unless it is empty, and takes its exemplars. With delta temporality, it starts over.
     pub(super) fn histogram(&mut self, labels: Labels<'_>, histogram: &mut Histogram) {
+        self.write_histogram(labels, histogram);
+        if self.interval.delta && histogram.count() > 0 {
+            histogram.reset();
+        }
+    }
+
+    /// Adds a histogram of all values since the start of the run, unless it is empty. With delta temporality, those
+    /// since the last collection.
+    #[cfg(feature = "serving")]
+    pub(super) fn histogram_of_run(&mut self, labels: Labels<'_>, mut histogram: Histogram) {
+        if self.interval.delta && histogram.count() > 0 {
+            let before = self.sums.histograms.insert(self.key(labels), histogram.clone());
+            histogram = before.map_or_else(|| histogram.clone(), |before| histogram.since(&before));
+        }
+        self.write_histogram(labels, &mut histogram);
+    }
+
+    fn write_histogram(&mut self, labels: Labels<'_>, histogram: &mut Histogram) {
         let count = histogram.count();
         if count == 0 {
             return;
@@ -187,18 +221,17 @@ impl Points<'_> {
                 });
             }
             write_labels(out, 9, labels);
-            wire::fixed64(out, 11, histogram.min.to_le_bytes());
-            wire::fixed64(out, 12, histogram.max.to_le_bytes());
+            for (field, value) in [(11, histogram.min), (12, histogram.max)] {
+                if value.is_finite() {
+                    wire::fixed64(out, field, value.to_le_bytes());
+                }
+            }
         });
-        if delta {
-            histogram.reset();
-        }
     }
-}
 
-/// The key that identifies a point within its metric.
-fn key(labels: Labels<'_>) -> String {
-    labels.iter().flat_map(|(_, value)| [value, "\0"]).collect()
+    fn key(&self, labels: Labels<'_>) -> PointKey {
+        (self.instrument.name, labels.iter().flat_map(|(name, value)| [name, "\0", value, "\0"]).collect())
+    }
 }
 
 fn write_labels(out: &mut Vec<u8>, field: u32, labels: Labels<'_>) {

@@ -20,7 +20,9 @@ pub(super) struct Histogram {
     pub(super) bounds: &'static [f64],
     pub(super) counts: Vec<u64>,
     pub(super) sum: f64,
+    /// Not finite if it is not known.
     pub(super) min: f64,
+    /// Not finite if it is not known.
     pub(super) max: f64,
     /// The latest exemplar of each bucket since they were taken.
     exemplars: Vec<Option<Exemplar>>,
@@ -66,6 +68,18 @@ impl Histogram {
     /// Returns each exemplar once.
     pub(super) fn take_exemplars(&mut self) -> impl Iterator<Item = Exemplar> {
         std::mem::take(&mut self.exemplars).into_iter().flatten()
+    }
+
+    /// Returns the values that were added since this histogram was a copy of `earlier`. The least and the greatest of
+    /// them are not known.
+    #[cfg(feature = "serving")]
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        let mut since = Self::new(self.bounds);
+        for (count, (now, before)) in since.counts.iter_mut().zip(self.counts.iter().zip(&earlier.counts)) {
+            *count = now.saturating_sub(*before);
+        }
+        since.sum = self.sum - earlier.sum;
+        since
     }
 
     /// Empties the histogram.

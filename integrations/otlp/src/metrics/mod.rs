@@ -1,16 +1,20 @@
-//! Metrics of every step, of the GPU work in recorded windows, of the process, and of the GPUs' hardware.
+//! Metrics of every step and request, of the GPU work in recorded windows, of the process, and of the GPUs' hardware.
 
 mod encode;
 mod gpu_reading;
 mod hardware;
 mod histogram;
+#[cfg_attr(not(feature = "serving"), allow(dead_code, reason = "the table has the metrics of requests, too"))]
 mod instruments;
 #[cfg(target_os = "linux")]
 mod nvml;
 mod process;
+#[cfg(feature = "serving")]
+mod requests;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod vitals;
 mod windows;
 
 use self::{
@@ -21,20 +25,36 @@ use self::{
     windows::Windows,
 };
 use crate::{run_trace::RunTrace, settings::Settings, tally::Tally};
-use kernspan::{analysis::Analysis, export::StepSummary, trace::Timestamp};
-use std::time::{Duration, Instant};
+#[cfg(feature = "serving")]
+use kernspan::serving::Requests;
+use kernspan::{
+    analysis::{Analysis, VitalSigns},
+    export::{Run, StepSummary},
+    trace::Timestamp,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// The metrics of a run.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     /// `None` if metrics are not sent.
     measured: Option<Measured>,
+    /// Asked for its requests and vital signs.
+    run: Option<Run>,
 }
 
 #[derive(Debug)]
 struct Measured {
     steps: Steps,
     windows: Windows,
+    /// Those until the next collection.
+    #[cfg(feature = "serving")]
+    requests: Requests,
+    /// The last reading until the next collection.
+    vitals: Option<Arc<VitalSigns>>,
     hardware: Hardware,
     sums: Sums,
     /// The start of the run.
@@ -53,6 +73,9 @@ impl Metrics {
         let measured = settings.metrics.is_some().then(|| Measured {
             steps: Steps::new(settings.samples_per_step, exemplars, now),
             windows: Windows::new(),
+            #[cfg(feature = "serving")]
+            requests: Requests::default(),
+            vitals: None,
             hardware: Hardware::watch(),
             sums: Sums::default(),
             start,
@@ -60,7 +83,12 @@ impl Metrics {
             every: settings.metrics_every,
             delta: settings.delta,
         });
-        Self { measured }
+        Self { measured, run: None }
+    }
+
+    /// Adds the requests and the vital signs of a run, at each collection.
+    pub(crate) fn follow(&mut self, run: Run) {
+        self.run = Some(run);
     }
 
     /// Adds a step.
@@ -87,6 +115,13 @@ impl Metrics {
         if is_last {
             measured.hardware.end();
         }
+        if let Some(run) = &self.run {
+            measured.vitals = run.vitals();
+            #[cfg(feature = "serving")]
+            {
+                measured.requests = run.requests();
+            }
+        }
         Some(measured.collect(Instant::now(), Timestamp::now(), tallies))
     }
 }
@@ -98,8 +133,11 @@ impl Measured {
         let mut writer = Writer::new(Interval { run, last, now: wall, delta: self.delta }, &mut self.sums);
         self.steps.write(now, &mut writer);
         self.windows.write(self.steps.dropped(), &mut writer);
+        #[cfg(feature = "serving")]
+        requests::write(&std::mem::take(&mut self.requests), &mut writer);
         write_tallies(tallies, &mut writer);
         Process::now().write(wall, &mut writer);
+        self.vitals.take().iter().for_each(|vitals| vitals::write(vitals, &mut writer));
         self.hardware.write(now, &mut writer);
         self.last = (now, wall);
         writer.finish()

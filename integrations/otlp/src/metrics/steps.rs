@@ -6,7 +6,7 @@ use super::{
     instruments,
 };
 use crate::{attributes::name, run_trace::RunTrace};
-use kernspan::{Phase, export::StepSummary, trace::convention};
+use kernspan::{Phase, analysis::VitalSign, export::StepSummary, trace::convention};
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -44,7 +44,8 @@ impl Steps {
     }
 
     pub(super) fn add(&mut self, step: &StepSummary, now: Instant) {
-        for &(counter, value) in &step.counters {
+        // Vital signs have metrics of their own.
+        for &(counter, value) in step.counters.iter().filter(|(name, _)| !name.starts_with(VitalSign::COUNTER)) {
             let has_room = self.counters.len() < Self::MOST_COUNTERS;
             match self.counters.get_mut(counter) {
                 Some(known) => *known = value,

@@ -1,7 +1,10 @@
 mod collection;
 mod hardware;
 mod received;
+#[cfg(feature = "serving")]
+mod requests;
 mod steps;
+mod vitals;
 mod windows;
 
 use super::{Measured, Metrics};

@@ -8,4 +8,6 @@ mod support;
 
 mod jaeger;
 mod prometheus;
+#[cfg(feature = "serving")]
+mod requests;
 mod round_trip;

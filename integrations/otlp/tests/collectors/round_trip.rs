@@ -132,8 +132,8 @@ fn jaeger_can_refuse_and_be_slow_and_die() {
     assert_eq!(jaeger.trace(TRACE).len(), 3);
 }
 
-/// Metrics of a training: OTLP's name and unit, the kind, and the name in Prometheus.
-const METRICS: [(&str, &str, Kind, &str); 16] = [
+/// Metrics of a training and of a service: OTLP's name and unit, the kind, and the name in Prometheus.
+const METRICS: [(&str, &str, Kind, &str); 30] = [
     ("kernspan.step.duration", "s", Kind::Histogram, "kernspan_step_duration_seconds"),
     ("kernspan.throughput", "{sample}/s", Kind::Gauge, "kernspan_throughput_per_second"),
     ("kernspan.counter", "", Kind::Gauge, "kernspan_counter"),
@@ -150,6 +150,20 @@ const METRICS: [(&str, &str, Kind, &str); 16] = [
     ("gpu.cuda.memory.copied", "By", Kind::Counter, "gpu_cuda_memory_copied_bytes_total"),
     ("gpu.cuda.memory.allocations", "{allocation}", Kind::Counter, "gpu_cuda_memory_allocations_total"),
     ("gpu.kernel.duration", "s", Kind::Histogram, "gpu_kernel_duration_seconds"),
+    ("kernspan.vitals.utilization", "1", Kind::Gauge, "kernspan_vitals_utilization_ratio"),
+    ("kernspan.vitals.throughput", "By/s", Kind::Gauge, "kernspan_vitals_throughput_bytes_per_second"),
+    ("kernspan.request.duration", "s", Kind::Histogram, "kernspan_request_duration_seconds"),
+    ("kernspan.request.queue_time", "s", Kind::Histogram, "kernspan_request_queue_time_seconds"),
+    ("kernspan.request.time_to_first_token", "s", Kind::Histogram, "kernspan_request_time_to_first_token_seconds"),
+    ("kernspan.request.time_between_tokens", "s", Kind::Histogram, "kernspan_request_time_between_tokens_seconds"),
+    ("kernspan.request.failures", "{request}", Kind::Counter, "kernspan_request_failures_total"),
+    ("kernspan.request.tokens", "{token}", Kind::Counter, "kernspan_request_tokens_total"),
+    ("kernspan.request.in_flight", "{request}", Kind::Gauge, "kernspan_request_in_flight"),
+    ("kernspan.slo.requests", "{request}", Kind::Counter, "kernspan_slo_requests_total"),
+    ("kernspan.slo.error_budget.remaining", "1", Kind::Gauge, "kernspan_slo_error_budget_remaining_ratio"),
+    ("kernspan.slo.burn_rate", "1", Kind::Gauge, "kernspan_slo_burn_rate_ratio"),
+    ("kernspan.slo.alerts", "{alert}", Kind::Counter, "kernspan_slo_alerts_total"),
+    ("kernspan.slo.alerts.active", "{alert}", Kind::Gauge, "kernspan_slo_alerts_active"),
 ];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -162,23 +176,32 @@ enum Kind {
 /// All of [`METRICS`] for one rank, as of now or a while before, when counters were at `count`.
 fn metrics_of(rank: u32, before: Duration, count: u64) -> Json {
     let nanos = |ago| (SystemTime::now() - ago).duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos().to_string();
-    let point = |more: Json| {
+    let point = |name: &str, more: Json| {
         let start = nanos(Duration::from_secs(600));
-        let mut point = json!({"attributes": [text("name", "loss")], "startTimeUnixNano": start,
-            "timeUnixNano": nanos(before)});
+        // The dashboard selects by the outcome, which is an attribute of the objectives' requests only.
+        let attributes = match name {
+            "kernspan.slo.requests" => vec![text("name", "loss"), text("kernspan.slo.outcome", "good")],
+            _ => vec![text("name", "loss")],
+        };
+        let mut point = json!({"attributes": attributes, "startTimeUnixNano": start, "timeUnixNano": nanos(before)});
         point.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         point
     };
     let metric = |(name, unit, kind, _): &(&str, &str, Kind, &str)| match kind {
         Kind::Counter => json!({"name": name, "unit": unit, "sum": {"aggregationTemporality": 2, "isMonotonic": true,
-            "dataPoints": [point(json!({"asInt": count.to_string()}))]}}),
-        Kind::Gauge => json!({"name": name, "unit": unit, "gauge": {"dataPoints": [point(json!({"asDouble": 0.5}))]}}),
+            "dataPoints": [point(name, json!({"asInt": count.to_string()}))]}}),
+        Kind::Gauge => {
+            json!({"name": name, "unit": unit, "gauge": {"dataPoints": [point(name, json!({"asDouble": 0.5}))]}})
+        }
         Kind::Histogram => {
             let exemplar = json!({"timeUnixNano": nanos(before), "asDouble": 0.2, "traceId": TRACE,
                 "spanId": "eee19b7ec3c1b174"});
-            let point = point(json!({"count": count.to_string(), "sum": count as f64 * 0.2,
+            let point = point(
+                name,
+                json!({"count": count.to_string(), "sum": count as f64 * 0.2,
                 "explicitBounds": [0.1, 1.0], "bucketCounts": ["0", count.to_string(), "0"],
-                "exemplars": [exemplar]}));
+                "exemplars": [exemplar]}),
+            );
             let histogram = json!({"aggregationTemporality": 2, "dataPoints": [point]});
             json!({"name": name, "unit": unit, "histogram": histogram})
         }

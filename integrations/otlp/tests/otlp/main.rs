@@ -10,7 +10,11 @@ mod environment;
 mod foreign_spans;
 mod layers;
 mod reentrancy;
+#[cfg(feature = "serving")]
+mod requests;
 mod soak;
 mod tls;
 mod training;
 mod transport;
+#[cfg(target_os = "linux")]
+mod vitals;

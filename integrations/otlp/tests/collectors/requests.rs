@@ -1,0 +1,128 @@
+//! The requests of a service in Prometheus, and how the dashboard of `examples/otlp` shows them.
+
+use crate::support::{PATIENCE, collectors::Prometheus, eventually};
+use kernspan::{
+    Profiler, Schedule,
+    serving::{RequestKind, Slo},
+    trace::Timestamp,
+};
+use kernspan_otlp::Otlp;
+use serde_json::Value as Json;
+use std::{collections::BTreeMap, time::Duration};
+use tracing::{info, info_span};
+use tracing_subscriber::prelude::*;
+
+/// A query of the dashboard, with its variables replaced.
+fn chosen(query: &str) -> String {
+    let chosen = [("$service", "chat-service"), ("$rank", ".*"), ("$__rate_interval", "1m")];
+    let query = chosen.iter().fold(query.to_owned(), |query, (name, value)| query.replace(name, value));
+    assert!(!query.contains('$'), "what is chosen in {query}?");
+    query
+}
+
+/// The queries of the rows about requests and service levels, by the titles of their panels.
+fn queries() -> Vec<(String, String)> {
+    let dashboard: Json = serde_json::from_str(include_str!("../../../../examples/otlp/grafana.json")).unwrap();
+    let targets = dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| {
+        let targets = panel["targets"].as_array().into_iter().flatten();
+        targets.map(|target| (panel["title"].as_str().unwrap(), target["expr"].as_str().unwrap()))
+    });
+    let ours =
+        targets.filter(|(_, query)| ["kernspan_request_", "kernspan_slo_"].iter().any(|part| query.contains(part)));
+    ours.map(|(title, query)| (title.to_owned(), chosen(query))).collect()
+}
+
+/// Serves a request that fails if it is told to, and that has waited and generates tokens.
+fn serve(route: &str, error: bool) {
+    let intended = Timestamp::now().as_unix_nanos() - 30_000_000;
+    let span = info_span!("chat", route, error, request.intended_start = intended, gen_ai.usage.input_tokens = 7);
+    span.in_scope(|| {
+        info!(request.tokens = 1);
+        info!(request.tokens = 2);
+    });
+}
+
+#[test]
+#[ignore = "builds Prometheus: .ci/run consumers"]
+fn the_dashboard_shows_the_requests_of_a_service() {
+    let prometheus = Prometheus::start();
+    let exporter = Otlp::from_env()
+        .endpoint(prometheus.http())
+        .service("chat-service")
+        .traces(false)
+        .metrics_every(Duration::from_millis(100))
+        .answer_within(PATIENCE)
+        .finish_within(PATIENCE);
+    let (layer, profiler) = Profiler::builder()
+        .schedule(Schedule::manual())
+        .request_on(RequestKind::new("chat").by("route"))
+        .slo(Slo::success("chat", 90.0))
+        .slo(Slo::latency("chat", 50.0, Duration::from_secs(3600)).window(Duration::from_secs(86_400)))
+        .export(exporter)
+        .build()
+        .unwrap();
+    let queries = queries();
+    assert_eq!(queries.len(), 15, "{queries:#?}");
+    let shown = tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        let open = info_span!("chat", route = "/slow");
+        let mut served = 0;
+        // A rate needs two values that differ, so requests go on until every panel shows something.
+        let shown = eventually("all panels", || {
+            for _ in 0..20 {
+                serve("/chat", served % 5 == 0);
+                served += 1;
+            }
+            let shown = |(title, query): &(String, String)| {
+                let values = prometheus.query(query);
+                let is_shown = !values.is_empty() && values.iter().all(|sample| sample.value.is_finite());
+                is_shown.then(|| ((title.clone(), query.clone()), values))
+            };
+            queries.iter().map(shown).collect::<Option<BTreeMap<_, _>>>().filter(|_| served >= 200)
+        });
+        // The reading before may be from the middle of a request.
+        let in_flight = &queries.iter().find(|(title, _)| title == "In flight").unwrap().1;
+        eventually("the open request", || (prometheus.query(in_flight)[0].value == 1.0).then_some(()));
+        drop(open);
+        shown
+    });
+    let report = profiler.finish().unwrap();
+    let value = |title: &str, part: &str| {
+        let mut found = shown.iter().filter(|((known, query), _)| known == title && query.contains(part));
+        let (_, samples) = found.next().unwrap();
+        samples.iter().map(|sample| (sample.labels.clone(), sample.value)).collect::<Vec<_>>()
+    };
+    let [(labels, rate)] = &value("Requests", "")[..] else { panic!("{shown:#?}") };
+    assert_eq!((&*labels["kernspan_request_kind"], *rate > 0.0), ("chat", true));
+    let one = |title, part| value(title, part)[0].1;
+    assert!((one("Failures", "") - 0.2).abs() < 0.05, "{shown:#?}");
+    // They waited 30 ms, which is between 20 and 50.
+    assert!((0.02..=0.05).contains(&one("Waiting", "queue_time")), "{shown:#?}");
+    let median = one("Request time", "0.5");
+    assert!(median > 0.0 && median <= one("Request time", "0.99"), "{shown:#?}");
+    assert_eq!(value("Tokens", "").len(), 2);
+
+    // A fifth is bad: twice what the first objective allows, and two fifths of what the second one does.
+    let first = "90 % of `chat` without an error";
+    let by_objective = |title, part| {
+        let of =
+            |(labels, value): &(BTreeMap<String, String>, f64)| (labels["kernspan_slo_objective"] == first, *value);
+        let found: BTreeMap<_, _> = value(title, part).iter().map(of).collect();
+        [found[&true], found[&false]]
+    };
+    let near = |found: [f64; 2], expected: [f64; 2]| {
+        assert!(found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 0.2), "{found:?}");
+    };
+    near(by_objective("Good requests", ""), [0.8, 0.8]);
+    near(by_objective("Error budget left", ""), [-1.0, 0.6]);
+    near(by_objective("Burn rate", ""), [2.0, 0.4]);
+    assert_eq!(value("Burn rate", "").len(), 10);
+    assert_eq!(by_objective("Alerts", "active"), [1.0, 0.0]);
+
+    // The last requests arrive with the end of the run, and nothing is lost.
+    assert!(report.deliveries().iter().all(|delivery| delivery.lost() == 0), "{:?}", report.deliveries());
+    let total = report.requests().kind("chat").unwrap().total.count() as f64;
+    let counted = prometheus.query(r#"sum(kernspan_request_duration_seconds_count{service_name="chat-service"})"#);
+    assert_eq!(counted[0].value, total);
+    let services = prometheus.series("kernspan_otlp_lost_total");
+    assert!(services.iter().any(|labels| labels["service_name"] == "chat-service"), "{services:?}");
+}
