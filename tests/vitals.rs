@@ -190,7 +190,11 @@ fn signs_are_those_that_another_program_reads_while_the_machine_is_busy() {
         let memory = std::hint::black_box(vec![1_u8; 200 << 20]);
         let is_over = AtomicBool::new(false);
         let (report, observed) = thread::scope(|scope| {
-            scope.spawn(|| while !is_over.load(Relaxed) {});
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
             scope.spawn(|| {
                 let mut file = tempfile::tempfile().unwrap();
                 while !is_over.load(Relaxed) {

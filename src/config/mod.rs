@@ -43,6 +43,7 @@ mod node;
 mod overrides;
 mod parts;
 mod profiling;
+mod requests;
 mod run_folder;
 mod settings;
 mod spelling;

@@ -1,8 +1,6 @@
 //! The parts of a profiler that settings describe in text: samples, vital signs, CPU time, requests.
 
-use super::profiling::Profiling;
-#[cfg(feature = "serving")]
-use crate::serving::{RequestKind, RequestLog, Slo};
+use super::{profiling::Profiling, requests::RequestSettings};
 use crate::{
     builder::ProfilerBuilder,
     config_error::{ConfigError, Origin},
@@ -17,11 +15,7 @@ pub(super) struct Parts {
     samples: Option<Samples>,
     vitals: Option<Vitals>,
     cpu_time: Option<CpuTime>,
-    #[cfg(feature = "serving")]
-    requests: (Vec<RequestKind>, Vec<Slo>, Option<RequestLog>),
-    /// The first setting that asks for requests, and where it came from.
-    #[cfg(not(feature = "serving"))]
-    requests: Option<(&'static str, Origin)>,
+    requests: RequestSettings,
 }
 
 impl Parts {
@@ -37,7 +31,7 @@ impl Parts {
             samples: samples(profiling, origin)?,
             vitals: vitals(profiling, origin)?,
             cpu_time: profiling.cpu_time,
-            requests: requests(profiling, origin)?,
+            requests: RequestSettings::of(profiling, origin)?,
         })
     }
 
@@ -51,19 +45,7 @@ impl Parts {
         if let Some(cpu_time) = self.cpu_time {
             builder = builder.cpu_time(cpu_time);
         }
-        #[cfg(feature = "serving")]
-        {
-            let (kinds, slos, log) = self.requests;
-            builder = kinds.into_iter().fold(builder, ProfilerBuilder::request_on);
-            builder = slos.into_iter().fold(builder, ProfilerBuilder::slo);
-            builder = log.into_iter().fold(builder, ProfilerBuilder::request_log);
-        }
-        // Not when it is read: tools check files for programs with other features.
-        #[cfg(not(feature = "serving"))]
-        if let Some((key, origin)) = self.requests {
-            return Err(ConfigError::new(origin, format!("`{key}` needs the feature `serving` of kernspan")));
-        }
-        Ok(builder)
+        self.requests.add_to(builder)
     }
 }
 
@@ -96,40 +78,4 @@ fn vitals(profiling: &Profiling, origin: &dyn Fn(&str) -> Origin) -> Result<Opti
         change("energy_price", &|vitals| Ok(vitals.price(*price)))?;
     }
     Ok(set)
-}
-
-#[cfg(feature = "serving")]
-fn requests(
-    profiling: &Profiling,
-    origin: &dyn Fn(&str) -> Origin,
-) -> Result<(Vec<RequestKind>, Vec<Slo>, Option<RequestLog>), ConfigError> {
-    let Profiling { request_on, slo, request_log, .. } = profiling;
-    let fault = |key: &'static str| move |problem: String| ConfigError::new(origin(key), problem);
-    let kinds: Vec<_> = request_on.iter().flatten().map(|text| request_kind(text)).collect();
-    RequestKind::check_all(&kinds).map_err(fault("request_on"))?;
-    let slos: Result<Vec<Slo>, _> = slo.iter().flatten().map(|text| text.parse()).collect();
-    let slos = slos.map_err(fault("slo"))?;
-    Slo::check_all(&slos, &kinds).map_err(fault("slo"))?;
-    if request_log.is_some() && kinds.is_empty() {
-        return Err(fault("request_log")("`request_log` needs `request_on`: say which spans are requests".to_owned()));
-    }
-    Ok((kinds, slos, request_log.as_ref().map(RequestLog::to_file)))
-}
-
-#[cfg(not(feature = "serving"))]
-fn requests(
-    profiling: &Profiling,
-    origin: &dyn Fn(&str) -> Origin,
-) -> Result<Option<(&'static str, Origin)>, ConfigError> {
-    let Profiling { request_on, slo, request_log, .. } = profiling;
-    let set = [("request_on", request_on.is_some()), ("slo", slo.is_some()), ("request_log", request_log.is_some())];
-    Ok(set.into_iter().find(|(_, is_set)| *is_set).map(|(key, _)| (key, origin(key))))
-}
-
-/// Reads the name of a span, or `request by route+model` with the fields that tell requests apart.
-#[cfg(feature = "serving")]
-fn request_kind(text: &str) -> RequestKind {
-    let (name, fields) = text.split_once(" by ").unwrap_or((text, ""));
-    let fields = fields.split('+').map(str::trim).filter(|field| !field.is_empty());
-    fields.fold(RequestKind::new(name.trim()), RequestKind::by)
 }
