@@ -192,7 +192,7 @@ fn signs_are_those_that_another_program_reads_while_the_machine_is_busy() {
         let (report, observed) = thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Relaxed) {
-                    std::hint::spin_loop()
+                    std::hint::spin_loop();
                 }
             });
             scope.spawn(|| {

@@ -1,7 +1,8 @@
-//! Flows, which viewers draw as arrows: from API calls to the GPU work they caused, between the enters of one call, and
-//! from operators of the forward pass to those that compute their gradients.
+//! Flows, which viewers draw as arrows: from API calls to the GPU work they caused, between the enters of one call, from
+//! causes to what follows from them, and from operators of the forward pass to those that compute their gradients.
 
 use crate::trace::{ApiCall, ApiCallId, Span, SpanId, Trace, Work, WorkId};
+use std::borrow::Cow;
 
 /// The flows from API calls to the GPU work they caused.
 #[derive(Debug)]
@@ -55,24 +56,27 @@ fn source(work: Work<'_>) -> Option<ApiCallId> {
     work.call().filter(|call| call.start() <= work.start()).map(ApiCall::id)
 }
 
-/// The flows of a PyTorch trace from forward to backward operators. A flow is identified by its number.
+/// The flows between spans that a trace links: in PyTorch's, from forward to backward operators; in ours, from causes to
+/// the calls that follow from them. A flow is identified by its number.
 #[derive(Debug)]
-pub(super) struct BackwardFlows<'a> {
+pub(super) struct SpanFlows<'a> {
+    /// The category of the flows in Kineto's format.
+    pub(super) category: &'static str,
     /// Where each flow begins and ends, in the order of their beginnings.
-    links: &'a [(SpanId, SpanId)],
+    links: Cow<'a, [(SpanId, SpanId)]>,
     /// Where each flow ends, in order, and its number.
     ends: Vec<(SpanId, usize)>,
 }
 
-impl<'a> BackwardFlows<'a> {
-    /// The category of the flows in Kineto's format.
-    pub(super) const CATEGORY: &'static str = "fwdbwd";
-
+impl<'a> SpanFlows<'a> {
     pub(super) fn new(trace: &'a Trace) -> Self {
-        let links = trace.torch().map_or(&[][..], |torch| &torch.links);
+        let (category, links) = match trace.torch() {
+            Some(torch) => ("fwdbwd", Cow::Borrowed(&torch.links[..])),
+            None => ("follows_from", Cow::Owned(causes(trace))),
+        };
         let mut ends: Vec<_> = links.iter().enumerate().map(|(flow, &(_, to))| (to, flow)).collect();
         ends.sort_unstable();
-        Self { links, ends }
+        Self { category, links, ends }
     }
 
     /// Returns the flows that begin at a span.
@@ -86,6 +90,17 @@ impl<'a> BackwardFlows<'a> {
         let first = self.ends.partition_point(|&(to, _)| to < span.id());
         self.ends[first..].iter().take_while(move |(to, _)| *to == span.id()).map(|&(_, flow)| flow)
     }
+}
+
+/// Returns the causes of calls, with these. No reader accepts a flow that goes back in time.
+fn causes(trace: &Trace) -> Vec<(SpanId, SpanId)> {
+    let start = |span: SpanId| trace.spans[span.index()].start;
+    let follows = trace.follows.iter();
+    let mut links: Vec<_> =
+        follows.flat_map(|(&span, causes)| causes.iter().map(move |&cause| (cause, span))).collect();
+    links.retain(|&(cause, span)| start(cause) <= start(span));
+    links.sort_unstable();
+    links
 }
 
 /// The flows between the enters of each call. A flow is identified by the enter at which it begins.
@@ -118,8 +133,28 @@ impl CallFlows {
 
 #[cfg(test)]
 mod tests {
-    use super::LaunchFlows;
-    use crate::trace::sample::{at, gpu_trace};
+    use super::{LaunchFlows, SpanFlows};
+    use crate::trace::{
+        SpanId,
+        sample::{at, gpu_trace, set_follows},
+    };
+
+    #[test]
+    fn causes_lead_to_what_follows_and_never_back_in_time() {
+        let mut trace = gpu_trace();
+        set_follows(&mut trace, 2, &[0, 1, 5]);
+        set_follows(&mut trace, 4, &[1]);
+        let flows = SpanFlows::new(&trace);
+        let ends = |span: usize| -> Vec<SpanId> {
+            let span = trace.spans().nth(span).unwrap();
+            flows
+                .from(span)
+                .map(|flow| trace.spans().find(|to| flows.to(*to).any(|it| it == flow)).unwrap().id())
+                .collect()
+        };
+        let ids = |spans: &[usize]| spans.iter().map(|span| SpanId::new(*span)).collect::<Vec<_>>();
+        assert_eq!([ends(0), ends(1), ends(5)], [ids(&[2]), ids(&[2, 4]), ids(&[])]);
+    }
 
     #[test]
     fn each_call_leads_to_its_work_and_never_back_in_time() {

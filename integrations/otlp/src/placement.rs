@@ -173,9 +173,9 @@ impl<'a> Placements<'a> {
         Some((key, self.under(self.parent_of(span), span.step_id())?))
     }
 
-    /// The previous enter in the same call, if both are sent.
-    pub(crate) fn previous(&self, span: Span<'_>) -> Option<(TraceId, SpanKey)> {
-        match self.of(span.previous()?)? {
+    /// The ids that a link to a span has; `None` if it is not sent.
+    pub(crate) fn target(&self, span: Span<'_>) -> Option<(TraceId, SpanKey)> {
+        match self.of(span)? {
             Placement::Step(step, key) => Some((step.trace, key)),
             Placement::Foreign(trace, key) => Some((trace, key)),
             Placement::Unsampled => None,

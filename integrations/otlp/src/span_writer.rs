@@ -13,6 +13,7 @@ pub(crate) const ATTRIBUTES: u32 = 9;
 pub(crate) const EVENTS: u32 = 11;
 pub(crate) const DROPPED_EVENTS: u32 = 12;
 const LINKS: u32 = 13;
+pub(crate) const DROPPED_LINKS: u32 = 14;
 const STATUS: u32 = 15;
 
 /// The fields that every span has.
@@ -91,7 +92,8 @@ impl<'a> SpanWriter<'a> {
     }
 }
 
-/// Writes a link to another span, with the relation to it: `run`, `trace`, `parent`, `previous` or `operation`.
+/// Writes a link to another span, with the relation to it: `run`, `trace`, `parent`, `previous`,
+/// `follows_from` or `operation`.
 pub(crate) fn link(out: &mut Vec<u8>, trace: TraceId, span: SpanKey, relation: &str) {
     wire::message(out, LINKS, |out| {
         wire::bytes(out, 1, &trace.to_bytes());

@@ -10,7 +10,7 @@ use crate::{
     options::GpuSpans,
     placement::{ParentSpan, Placements},
     run_trace::{RunTrace, StepTrace},
-    span_writer::{ATTRIBUTES, DROPPED_EVENTS, EVENTS, Head, SpanWriter, error, link},
+    span_writer::{ATTRIBUTES, DROPPED_EVENTS, DROPPED_LINKS, EVENTS, Head, SpanWriter, error, link},
 };
 use kernspan::{
     Trace,
@@ -36,6 +36,9 @@ pub(crate) struct SpanOptions {
 
 /// The maximum number of events sent per span, which is OpenTelemetry's default limit.
 const MOST_EVENTS: usize = 128;
+
+/// The maximum number of causes that a span is linked to, for the same reason.
+const MOST_LINKS: usize = 128;
 
 /// Writes the spans of a window. `dropped` is the number of spans lost earlier, which the steps report.
 pub(crate) fn write(analysis: &Analysis<'_>, options: &SpanOptions, dropped: u64, writer: &mut SpanWriter<'_>) {
@@ -177,11 +180,26 @@ impl<'a> Window<'a> {
                 if let Some((trace, key)) = other_step {
                     link(out, trace, key, "parent");
                 }
-                if let Some((trace, key)) = self.placements.previous(span) {
+                if let Some((trace, key)) = span.previous().and_then(|previous| self.placements.target(previous)) {
                     link(out, trace, key, "previous");
                 }
+                self.write_causes(span, out);
                 self.write_events(Owner::Span(span.id()), out);
             });
+        }
+    }
+
+    /// Links the first enter of a call to those of the calls that it follows from.
+    fn write_causes(&self, span: Span<'_>, out: &mut Vec<u8>) {
+        if span.previous().is_some() {
+            return;
+        }
+        let causes = span.follows_from();
+        if let Some(dropped) = causes.len().checked_sub(MOST_LINKS).filter(|&dropped| dropped > 0) {
+            wire::number(out, DROPPED_LINKS, dropped as u64);
+        }
+        for (trace, key) in causes.take(MOST_LINKS).filter_map(|cause| self.placements.target(cause)) {
+            link(out, trace, key, "follows_from");
         }
     }
 

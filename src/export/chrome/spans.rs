@@ -11,7 +11,7 @@ use super::{
 use crate::{
     export::{
         category,
-        flows::{BackwardFlows, CallFlows},
+        flows::{CallFlows, SpanFlows},
         json::Members,
         steps::step_name,
     },
@@ -19,16 +19,16 @@ use crate::{
 };
 use std::io;
 
-/// Writes all spans, with arrows between the enters of a call. In the flavor of TensorBoard's plugin, which does not
+/// Writes all spans, with arrows between the enters of a call and from causes. In the flavor of TensorBoard's plugin, which does not
 /// support such arrows, it writes the modules that spans call instead.
 pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     let is_torch = out.torch().is_some();
     let category = |callsite| if is_torch { category::of_span(out.trace, callsite) } else { category::SPAN };
     let callsites: Vec<_> =
         out.trace.callsites().iter().map(|callsite| CallsiteText::new(callsite, category(callsite))).collect();
-    let backward = is_torch.then(|| BackwardFlows::new(out.trace));
     let rows = out.rows();
     let flows = (out.options.flavor == Flavor::Kineto).then(|| CallFlows::new(out.trace));
+    let linked = (is_torch || flows.is_some()).then(|| SpanFlows::new(out.trace));
     // A reader takes the innermost span around another on its row for its parent.
     let parents = (out.options.flavor == Flavor::Kineto).then(|| enclosing(&out.trace.spans));
     let mut extras = SpanExtras::new(out.trace, out.options.flavor);
@@ -84,12 +84,12 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
             }
         })?;
         let mut digits = itoa::Buffer::new();
-        if let Some(backward) = &backward {
-            for flow in backward.to(span) {
-                out.events.arrow_to(BackwardFlows::CATEGORY, digits.format(flow + 1), row)?;
+        if let Some(linked) = &linked {
+            for flow in linked.to(span) {
+                out.events.arrow_to(linked.category, digits.format(flow + 1), row)?;
             }
-            for flow in backward.from(span) {
-                out.events.arrow_from(BackwardFlows::CATEGORY, digits.format(flow + 1), row)?;
+            for flow in linked.from(span) {
+                out.events.arrow_from(linked.category, digits.format(flow + 1), row)?;
             }
         }
         if let Some(flows) = &flows {

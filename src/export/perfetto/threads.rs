@@ -11,7 +11,7 @@ use crate::{
     analysis::SpanCalls,
     export::{
         category,
-        flows::{BackwardFlows, CallFlows, LaunchFlows},
+        flows::{CallFlows, LaunchFlows, SpanFlows},
         index_ranges::index_ranges,
         steps::step_name,
         work_text::Cache,
@@ -30,7 +30,7 @@ pub(super) fn write(out: &mut TrackWriter<'_>, flows: &LaunchFlows) -> io::Resul
     let events = index_ranges(tracks, trace.events().map(|event| event.track_id().index()));
     let operations = index_ranges(tracks, trace.operations().map(|call| call.track_id().index()));
     let call_flows = CallFlows::new(trace);
-    let backward = BackwardFlows::new(trace);
+    let linked = SpanFlows::new(trace);
     let mut thread = out.uuid;
     for (index, track) in trace.tracks().iter().enumerate() {
         let mut descriptor = TrackDescriptor::default();
@@ -52,8 +52,8 @@ pub(super) fn write(out: &mut TrackWriter<'_>, flows: &LaunchFlows) -> io::Resul
         let calls = trace.api_calls_at(calls[index].clone());
         let events = trace.events_at(events[index].clone());
         let operations = trace.operations_at(operations[index].clone());
-        let (call_flows, backward, known) = (&call_flows, &backward, Cache::default());
-        let writer = ThreadWriter { out, sequence, flows, call_flows, backward, operations: known };
+        let (call_flows, linked, known) = (&call_flows, &linked, Cache::default());
+        let writer = ThreadWriter { out, sequence, flows, call_flows, linked, operations: known };
         writer.write(
             spans.filter(|span| span.track_id() == here),
             calls.filter(|call| call.track_id() == here),
@@ -70,7 +70,7 @@ struct ThreadWriter<'a, 'b> {
     sequence: Sequence,
     flows: &'b LaunchFlows,
     call_flows: &'b CallFlows,
-    backward: &'b BackwardFlows<'a>,
+    linked: &'b SpanFlows<'a>,
     /// Events of operations, without the parts in which the calls of an operation differ.
     operations: Cache<OperationId, Packet>,
 }
@@ -123,8 +123,8 @@ impl<'a> ThreadWriter<'a, '_> {
             let stack = Value::Str(span.backtrace().join("\n").into());
             sequence.annotate(&mut event, "backtrace", &stack);
         }
-        self.backward.to(span).for_each(|flow| event.end_flow(self.out.backward_flow(flow)));
-        self.backward.from(span).for_each(|flow| event.begin_flow(self.out.backward_flow(flow)));
+        self.linked.to(span).for_each(|flow| event.end_flow(self.out.linked_flow(flow)));
+        self.linked.from(span).for_each(|flow| event.begin_flow(self.out.linked_flow(flow)));
         if let Some(flow) = self.call_flows.to(span) {
             event.end_flow(self.out.call_flow(flow));
         }

@@ -40,8 +40,8 @@ impl<'a> TrackWriter<'a> {
         self.uuid + (self.trace.work().len() + span.index()) as u64
     }
 
-    /// Returns the id of the flow of this number from a forward to a backward operator. It differs from those of calls.
-    pub(super) fn backward_flow(&self, flow: usize) -> u64 {
+    /// Returns the id of the flow of this number between spans that the trace links. It differs from those of calls.
+    pub(super) fn linked_flow(&self, flow: usize) -> u64 {
         self.uuid + (self.trace.work().len() + self.trace.spans().len() + flow) as u64
     }
 

@@ -5,7 +5,8 @@ use crate::{ids::IdKind, options::GpuSpans, spans::SpanOptions};
 use kernspan::trace::{
     Level, SpanId, Value,
     sample::{
-        add_event, at, awkward_trace, gpu_trace, operations_trace, set_caller, set_fields, set_parent, set_previous,
+        add_event, at, awkward_trace, gpu_trace, operations_trace, set_caller, set_fields, set_follows, set_parent,
+        set_previous,
     },
 };
 
@@ -75,6 +76,25 @@ fn spans_are_children_of_their_callers_and_have_links_to_the_enters_before() {
         );
         assert_eq!(attributes(&link.attributes)["kernspan.link"], "\"previous\"");
     }
+}
+
+#[test]
+fn calls_have_links_to_what_they_follow_from() {
+    let mut trace = gpu_trace();
+    set_follows(&mut trace, 2, &[0, 1]);
+    set_previous(&mut trace, 5, 2);
+    let run = options(&trace, GpuSpans::Off).run;
+    let sent = sent(&trace, GpuSpans::Off);
+    let homes = [5, 6].map(|step| run.step(step).unwrap());
+    let key = |span: usize| homes[span / 3].trace.span(IdKind::Span, span as u64).to_bytes();
+    let links = |span| -> Vec<(Vec<u8>, String)> {
+        let links = sent[&key(span)[..]].links.iter();
+        links.map(|link| (link.span_id.clone(), attributes(&link.attributes)["kernspan.link"].clone())).collect()
+    };
+    let follows = |span| (key(span).to_vec(), "\"follows_from\"".to_owned());
+    assert_eq!(links(2), [follows(0), follows(1)]);
+    // A later enter of the call does not repeat them.
+    assert_eq!(links(5), [(key(2).to_vec(), "\"previous\"".to_owned())]);
 }
 
 #[test]
