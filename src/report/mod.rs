@@ -8,6 +8,7 @@
 //! | [`averages`](Report::averages) | How long did each span take, on the CPU and on the GPU? |
 //! | [`kernels`](Report::kernels) | Which kernels and copies took the GPU's time? |
 //! | [`operations`](Report::operations) | Which operations of a framework took the GPU's time? |
+//! | [`modules`](Report::modules) | How many parameters and FLOPs has each module of the model, and what did it cost? |
 //! | [`counters`](Report::counters) | How busy were the GPU's SMs, tensor cores and memory in each span? |
 //! | [`lines`](Report::lines) | Which lines did the time of each span itself go to? |
 //! | [`functions`](Report::functions) | Which functions took the CPU's time, and in which spans? |
@@ -18,7 +19,7 @@
 //! | [`vitals`](Report::vitals) | How busy were the CPUs, disks and GPUs over the run, and what energy did it use? |
 //! | [`gpu_steps`](Report::gpu_steps) | How busy was each GPU in each step, and what did it wait for? |
 //!
-//! The first six are tables: sort, group and limit them, then print them with `{}` or take their rows. Tables are
+//! The first seven are tables: sort, group and limit them, then print them with `{}` or take their rows. Tables are
 //! [`Report::WIDTH`] columns wide wherever they are printed, unless you set another width or make them
 //! [as wide as the terminal](Report::fit_terminal). [`Table`] and [`units`] are for tables of your own. For the figures
 //! of a single window, see [`analysis`](crate::analysis). Whether a run is worse than an earlier one, the crate
@@ -59,6 +60,7 @@ mod key_rows;
 mod labels;
 mod leaks;
 mod memory_peaks;
+mod modules;
 mod operations;
 mod process_cpu;
 mod recording_cost;
@@ -89,6 +91,7 @@ pub use self::{
     kernels::{KernelAverage, Kernels},
     leaks::{Leak, LeakOwner},
     memory_peaks::{MemoryOwner, MemoryPeak, MemoryPeaks},
+    modules::{ModuleAverage, Modules},
     operations::{OperationAverage, Operations, SortOperationsBy},
     process_cpu::{ProcessCpu, ThreadCpu},
     recording_cost::{RecordingCost, StepQuartiles},
