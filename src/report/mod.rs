@@ -8,6 +8,7 @@
 //! | [`averages`](Report::averages) | How long did each span take, on the CPU and on the GPU? |
 //! | [`kernels`](Report::kernels) | Which kernels and copies took the GPU's time? |
 //! | [`operations`](Report::operations) | Which operations of a framework took the GPU's time? |
+//! | [`modes`](Report::modes) | What did training, validation and inference of the model take? |
 //! | [`modules`](Report::modules) | How many parameters and FLOPs has each module of the model, and what did it cost? |
 //! | [`counters`](Report::counters) | How busy were the GPU's SMs, tensor cores and memory in each span? |
 //! | [`lines`](Report::lines) | Which lines did the time of each span itself go to? |
@@ -60,6 +61,7 @@ mod key_rows;
 mod labels;
 mod leaks;
 mod memory_peaks;
+mod modes;
 mod modules;
 mod operations;
 mod process_cpu;

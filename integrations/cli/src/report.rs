@@ -200,6 +200,9 @@ impl Args {
         if operations.table.is_some() {
             sections.push(operations);
         }
+        if report.has_modes() {
+            sections.push(modes(report));
+        }
         if !report.lines().is_empty() {
             sections.extend([self.lines(report, FEW, true, None), self.functions(report, FEW)]);
         }
@@ -338,6 +341,16 @@ impl Args {
         let mut whole = json(report);
         whole["averages"] = self.averages(report).rows().iter().map(json).collect();
         whole
+    }
+}
+
+fn modes(report: &Report) -> Section {
+    Section {
+        title: "Training and inference".to_owned(),
+        key: "modes",
+        table: Some(report.modes_table()),
+        rows: report.modes().iter().map(json).collect(),
+        ..Section::default()
     }
 }
 
