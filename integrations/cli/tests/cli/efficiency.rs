@@ -1,7 +1,11 @@
 //! What a model and a setting achieve for what they cost.
 
-use crate::{printed, printed_json, window};
-use kernspan::{Chrome, Profiler};
+use crate::{fixture, printed, printed_json, run, window};
+use kernspan::{
+    Chrome, Exporter, Profiler,
+    analysis::Analysis,
+    trace::sample::{HostTrace, add_counter, at},
+};
 use std::path::{Path, PathBuf};
 use tracing::{info, info_span};
 use tracing_subscriber::prelude::*;
@@ -16,6 +20,22 @@ fn record(folder: &Path, steps: u32, step: impl Fn(u32)) -> PathBuf {
         }
     });
     profiler.finish().unwrap().files()[0].clone()
+}
+
+/// Writes a run whose ten steps took so many milliseconds each, at this power, and returns its folder. The counter has
+/// these values, the first after the first step.
+fn write_run(folder: &Path, name: &str, millis: u64, watts: f64, (counter, values): (&str, &[f64])) -> PathBuf {
+    let mut steps = HostTrace::default();
+    for _ in 0..10 {
+        steps.step(1000 * millis).span(0, "train_step", 0, 1000 * millis);
+    }
+    let mut trace = steps.trace();
+    let values: Vec<_> = (1..).zip(values).map(|(step, &value)| (at(1000 * millis * step), value)).collect();
+    add_counter(&mut trace, counter, &values);
+    add_counter(&mut trace, "vitals.gpu0.power", &[(at(0), watts)]);
+    let folder = folder.join(name);
+    Chrome::to_dir(&folder).export(&Analysis::of(&trace)).unwrap();
+    folder
 }
 
 #[test]
@@ -66,4 +86,57 @@ fn training_is_compared_with_validation_and_inference() {
     // One alone is not compared.
     let alone = record(folder.path(), 2, |_| info_span!("train_step").in_scope(|| ()));
     assert!(printed_json("report --json", &[&alone]).get("modes").is_none());
+}
+
+#[test]
+fn settings_are_judged_by_what_they_achieve_for_time_energy_and_price() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |batch, millis, watts, loss: &[f64]| write_run(folder.path(), batch, millis, watts, ("loss", loss));
+    let runs = [
+        write("16", 10, 100.0, &[2.0, 1.6, 1.0]),
+        write("32", 15, 300.0, &[2.0, 1.2, 1.25]),
+        // Slower, of more power, and no better.
+        write("64", 90, 500.0, &[2.0, 1.9]),
+    ];
+    let files = runs.each_ref().map(PathBuf::as_path);
+    let json = printed_json("sweep --json --price 3.6/h --of BATCH", &files);
+    let rows = json["sweep"].as_array().unwrap();
+    let number = |row: usize, path: &str| rows[row].pointer(path).and_then(serde_json::Value::as_f64).unwrap();
+    let is = |actual: f64, expected: f64| assert!((actual / expected - 1.0).abs() < 1e-9, "{actual} not {expected}");
+    assert_eq!((number(0, "/goal/first"), number(0, "/goal/last"), number(1, "/goal/best")), (2.0, 1.0, 1.2));
+    is(number(0, "/goal/per_second"), 1.0 / 0.02);
+    is(number(0, "/goal/per_joule"), 1.0 / (0.02 * 100.0));
+    is(number(0, "/goal/per_price"), 1.0 / (0.02 * 0.001));
+    is(number(1, "/goal/per_second"), 0.75 / 0.03);
+    is(number(0, "/joules"), 100.0 * 0.01 / 16.0);
+    is(number(0, "/per_price"), 1600.0 / 0.001);
+    // 16 has the least energy and loss, 32 the most items; 64 has neither.
+    assert_eq!(json["objectives"], serde_json::json!(["items/s", "J/item", "loss"]));
+    let in_front: Vec<_> = rows.iter().map(|row| row["is_pareto"].as_bool().unwrap()).collect();
+    assert_eq!(in_front, [true, true, false]);
+    let text = printed("sweep --width 200 --of BATCH", &files);
+    assert!(text.contains("\n* no other value is as good in items/s, J/item and loss and better in one of"), "{text}");
+    assert!(text.contains("\ngoal: loss (lower is better), 1.00 at BATCH=16; "), "{text}");
+    let of = |value: &str| text.lines().find(|line| line.trim_start().starts_with(value)).unwrap().contains('*');
+    assert_eq!(["16 ", "32 ", "64 "].map(of), [true, true, false], "{text}");
+
+    // With another direction, the front is another one.
+    let other = printed_json("sweep --json --goal loss=higher --of BATCH", &files);
+    assert!(other["sweep"][2]["is_pareto"] == true && other["sweep"][0]["goal"]["best"] == 2.0, "{other}");
+    let page = printed("sweep --html - --of BATCH", &files);
+    assert!(page.contains(r#""kind":"scatter""#) && page.contains(r#"["J/item","rate"]"#), "{page}");
+}
+
+#[test]
+fn what_no_run_has_recorded_is_named() {
+    let files = ["faulty", "repaired"].map(|name| fixture(&format!("faults/small-batch-{name}.kernspan")));
+    let files = files.each_ref().map(PathBuf::as_path);
+    let text = printed("sweep --goal f1=higher --price 0.31/kWh --of BATCH", &files);
+    assert!(text.contains("\nno run has recorded the counter f1\n"), "{text}");
+    assert!(text.contains("\nthe price is not known: no run has recorded its power"), "{text}");
+    let plain = printed("sweep --of BATCH", &files);
+    assert!(!plain.contains("no run has recorded") && !plain.contains("goal"), "{plain}");
+    for wrong in ["--goal perplexity", "--goal f1=up", "--price 3"] {
+        assert_eq!(run(&format!("sweep {wrong} --of BATCH"), &files).code, 2, "{wrong}");
+    }
 }
