@@ -3,7 +3,7 @@
 use kernspan::{
     Trace,
     report::units,
-    trace::{Metadata, Timestamp},
+    trace::{Metadata, Timestamp, convention},
 };
 use serde::Serialize;
 use std::{collections::BTreeMap, str::FromStr};
@@ -85,6 +85,10 @@ pub(crate) struct RunCounters {
     values: BTreeMap<String, CounterValues>,
     /// The mean power of the GPUs and CPU packages that are known.
     pub(crate) watts: Option<f64>,
+    /// The mean duration of a whole step, in seconds.
+    step: Option<f64>,
+    /// The mean of the counter `samples` in a step.
+    samples: Option<f64>,
 }
 
 /// The identity of a process: its rank, host and id.
@@ -139,7 +143,34 @@ impl RunCounters {
             }
         }
         let watts = (traces.len() == all).then(|| watts(&traces)).flatten();
-        Self { values, watts }
+        let whole = || traces.iter().flat_map(|trace| trace.steps().iter().map(move |step| (trace, step)));
+        let whole = || whole().filter(|(_, step)| !step.cut().any());
+        let steps = whole().count() as f64;
+        let seconds: f64 = whole().map(|(_, step)| step.duration().as_secs_f64()).sum();
+        let counters = whole().flat_map(|(trace, step)| trace.counters_in(step));
+        let samples: f64 = counters.filter(|(name, _)| *name == convention::SAMPLES).map(|(_, value)| value).sum();
+        let mean = |sum: f64| Some(sum / steps).filter(|mean| mean.is_finite() && *mean > 0.0);
+        Self { values, watts, step: mean(seconds), samples: mean(samples) }
+    }
+
+    /// Returns the counters of each run in the traces: of each process, unless these are ranks of one run.
+    pub(crate) fn of_runs<'a>(traces: impl IntoIterator<Item = &'a Trace>) -> Vec<Self> {
+        let mut runs: BTreeMap<_, Vec<&Trace>> = BTreeMap::new();
+        for trace in traces {
+            let run = if trace.metadata().world_size > 1 { None } else { Some(process(trace)) };
+            runs.entry(run).or_default().push(trace);
+        }
+        runs.into_values().map(Self::of).collect()
+    }
+
+    /// Returns the joules of a recorded step.
+    pub(crate) fn joules_per_step(&self) -> Option<f64> {
+        Some(self.watts? * self.step?)
+    }
+
+    /// Returns the joules of a sample: see [`convention::SAMPLES`].
+    pub(crate) fn joules_per_sample(&self) -> Option<f64> {
+        Some(self.joules_per_step()? / self.samples?)
     }
 
     /// Returns what was achieved of a goal; `None` if the counter was not recorded.

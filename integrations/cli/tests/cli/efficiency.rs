@@ -140,3 +140,37 @@ fn what_no_run_has_recorded_is_named() {
         assert_eq!(run(&format!("sweep {wrong} --of BATCH"), &files).code, 2, "{wrong}");
     }
 }
+
+#[test]
+fn differences_have_what_both_sides_achieved() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name, millis, watts, loss: &[f64]| write_run(folder.path(), name, millis, watts, ("loss", loss));
+    let (before, after) = (write("before", 10, 100.0, &[2.0, 1.5, 1.0]), write("after", 20, 75.0, &[2.0, 1.5, 1.5]));
+    let json = printed_json("diff --json", &[&before, &after]);
+    let figures: Vec<_> = json["efficiency"].as_array().unwrap().iter().collect();
+    let expected = [
+        ("last loss", 1.0, 1.5),
+        ("loss better by the second", 50.0, 12.5),
+        ("loss better by the joule", 0.5, 12.5 / 75.0),
+        ("joules of a step", 1.0, 1.5),
+    ];
+    assert_eq!(figures.len(), expected.len(), "{figures:?}");
+    for (figure, (name, before, after)) in figures.iter().zip(expected) {
+        assert_eq!(figure["name"], name);
+        for (side, value) in [("before", before), ("after", after)] {
+            let actual = figure[side].as_f64().unwrap();
+            assert!((actual / value - 1.0).abs() < 1e-9, "{name} {side}: {actual}");
+        }
+    }
+    let text = printed("diff --width 160", &[&before, &after]);
+    let row = text.lines().find(|line| line.starts_with("last loss")).unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>().join(" "), "last loss 1.00 1.50 +0.500 +50.0% --");
+    let other = printed_json("diff --json --goal accuracy", &[&before, &after]);
+    assert_eq!(other["efficiency"].as_array().unwrap().len(), 1, "no accuracy, but energy: {other}");
+    // What one side lacks is not compared.
+    let plain = record(folder.path(), 3, |_| info_span!("train_step").in_scope(|| info!(counter.loss = 2.0)));
+    let mixed = printed_json("diff --json", &[&plain, &after]);
+    let names: Vec<_> = mixed["efficiency"].as_array().unwrap().iter().map(|row| row["name"].clone()).collect();
+    assert_eq!(names, ["last loss", "loss better by the second"]);
+    assert!(printed("diff --html -", &[&before, &after]).contains("loss better by the joule"));
+}
