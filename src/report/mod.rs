@@ -8,12 +8,12 @@
 //! | [`averages`](Report::averages) | How long did each span take, on the CPU and on the GPU? |
 //! | [`kernels`](Report::kernels) | Which kernels and copies took the GPU's time? |
 //! | [`operations`](Report::operations) | Which operations of a framework took the GPU's time? |
-//! | [`modes`](Report::modes) | What did training, validation and inference of the model take? |
 //! | [`modules`](Report::modules) | How many parameters and FLOPs has each module of the model, and what did it cost? |
 //! | [`counters`](Report::counters) | How busy were the GPU's SMs, tensor cores and memory in each span? |
 //! | [`lines`](Report::lines) | Which lines did the time of each span itself go to? |
 //! | [`functions`](Report::functions) | Which functions took the CPU's time, and in which spans? |
 //! | [`memory`](Report::memory) | Which spans held the GPU's memory when the most was in use? |
+//! | [`modes`](Report::modes) | What did training, validation and inference of the model take? |
 //! | [`typical_step`](Report::typical_step) | How long does a step take? |
 //! | [`steps`](Report::steps) | How long did each step take on the host? |
 //! | [`recording_cost`](Report::recording_cost) | How much longer did steps take because they were recorded? |

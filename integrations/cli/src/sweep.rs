@@ -32,8 +32,8 @@ use std::{ffi::OsString, path::PathBuf};
 /// The best value is the first whose throughput is within 5 % (--worth) of the highest. Throughput is the number of
 /// items per step divided by the median step duration. Numeric values are sorted.
 ///
-/// Values marked `*` are not dominated: no other value is as good in throughput, GPU memory, energy and the goal, as far
-/// as all runs have recorded these, and better in one of them.
+/// Values marked `*` are not dominated: no other value is as good in throughput, GPU memory, energy and the goal, and
+/// better in one of them. What some run has not recorded is left out.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {

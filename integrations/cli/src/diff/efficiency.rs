@@ -11,8 +11,8 @@ pub(super) struct EfficiencyChange {
     pub(super) after: f64,
 }
 
-/// Returns the figures that both sides have: of each goal, the last value and how much better it became by the second
-/// and the joule; the joules of a step and of a sample.
+/// Returns the figures that both sides have: of each goal, the last value and its improvement per second and
+/// per joule; the joules of a step and of a sample.
 pub(super) fn changes(sides: [&[RunCounters]; 2], goals: &[Goal]) -> Vec<EfficiencyChange> {
     let mut changes = Vec::new();
     let mut add = |name: String, of: &dyn Fn(&RunCounters) -> Option<f64>| {
@@ -23,11 +23,11 @@ pub(super) fn changes(sides: [&[RunCounters]; 2], goals: &[Goal]) -> Vec<Efficie
     for goal in goals {
         let (counter, achieved) = (&goal.counter, |run: &RunCounters| run.achieved(goal, None));
         add(format!("last {counter}"), &|run| Some(achieved(run)?.last));
-        add(format!("{counter} better by the second"), &|run| achieved(run)?.per_second);
-        add(format!("{counter} better by the joule"), &|run| achieved(run)?.per_joule);
+        add(format!("{counter}, improvement per second"), &|run| achieved(run)?.per_second);
+        add(format!("{counter}, improvement per joule"), &|run| achieved(run)?.per_joule);
     }
-    add("joules of a step".to_owned(), &RunCounters::joules_per_step);
-    add("joules of a sample".to_owned(), &RunCounters::joules_per_sample);
+    add("joules per step".to_owned(), &RunCounters::joules_per_step);
+    add("joules per sample".to_owned(), &RunCounters::joules_per_sample);
     changes
 }
 

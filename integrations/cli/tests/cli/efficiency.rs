@@ -150,9 +150,9 @@ fn differences_have_what_both_sides_achieved() {
     let figures: Vec<_> = json["efficiency"].as_array().unwrap().iter().collect();
     let expected = [
         ("last loss", 1.0, 1.5),
-        ("loss better by the second", 50.0, 12.5),
-        ("loss better by the joule", 0.5, 12.5 / 75.0),
-        ("joules of a step", 1.0, 1.5),
+        ("loss, improvement per second", 50.0, 12.5),
+        ("loss, improvement per joule", 0.5, 12.5 / 75.0),
+        ("joules per step", 1.0, 1.5),
     ];
     assert_eq!(figures.len(), expected.len(), "{figures:?}");
     for (figure, (name, before, after)) in figures.iter().zip(expected) {
@@ -171,6 +171,6 @@ fn differences_have_what_both_sides_achieved() {
     let plain = record(folder.path(), 3, |_| info_span!("train_step").in_scope(|| info!(counter.loss = 2.0)));
     let mixed = printed_json("diff --json", &[&plain, &after]);
     let names: Vec<_> = mixed["efficiency"].as_array().unwrap().iter().map(|row| row["name"].clone()).collect();
-    assert_eq!(names, ["last loss", "loss better by the second"]);
-    assert!(printed("diff --html -", &[&before, &after]).contains("loss better by the joule"));
+    assert_eq!(names, ["last loss", "loss, improvement per second"]);
+    assert!(printed("diff --html -", &[&before, &after]).contains("loss, improvement per joule"));
 }
