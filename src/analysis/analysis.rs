@@ -8,6 +8,7 @@ use super::{
     flops::SpanFlops,
     gpu_steps,
     gpu_usage::StepGpu,
+    modes::{self, ModeUse},
     request_gpu::{self, RequestGpuTime},
     sampled_stacks::{SampledFunction, SampledLine, SampledStacks},
     simulation::Simulation,
@@ -149,6 +150,21 @@ impl<'a> Analysis<'a> {
     #[must_use]
     pub fn span_costs(&self) -> Vec<SpanCost> {
         span_costs::span_costs(self)
+    }
+
+    /// Returns what training, validation and inference took, as far as spans are named after them: see
+    /// [`Mode`](super::Mode).
+    ///
+    /// ```
+    /// # fn show(window: &kernspan::analysis::Analysis<'_>) {
+    /// for usage in window.modes() {
+    ///     println!("{}: {} calls in {:?}", usage.mode, usage.calls, usage.total);
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn modes(&self) -> Vec<ModeUse> {
+        modes::modes(self.trace)
     }
 
     /// Returns the usage of each GPU in each whole step, in the order of the steps. GPUs that did nothing in the window

@@ -12,6 +12,7 @@
 //! | [`counter_uses`](Analysis::counter_uses) | How busy were the GPU's SMs, tensor cores and memory in each span? |
 //! | [`sampled_lines`](Analysis::sampled_lines) | Which lines did each span's own time go to? |
 //! | [`sampled_functions`](Analysis::sampled_functions) | Which functions are the hottest over all spans? |
+//! | [`modes`](Analysis::modes) | What did training, validation and inference take? |
 //! | [`span_costs`](Analysis::span_costs) | What did each span cost, and how near is that to the GPU's limits? |
 //!
 //! Exporters and [`on_trace`](crate::ProfilerBuilder::on_trace) are given the analysis of each window as soon as it is
@@ -66,6 +67,7 @@ mod memory_growth;
 mod memory_series;
 mod memory_snapshot;
 mod memory_timeline;
+mod modes;
 mod phase;
 mod pipeline;
 mod quantile;
@@ -109,6 +111,7 @@ pub use self::{
     memory_series::{MemoryPoint, MemoryPool, MemorySeries, MemorySource},
     memory_snapshot::{HeldAllocation, MemoryFrame, MemoryHolder, MemorySnapshot, SnapshotGpu, SnapshotReason},
     memory_timeline::{MemoryBlock, MemoryLifetimes, MemoryTimeline, MemoryUse},
+    modes::{Mode, ModeUse},
     pipeline::{PipelineCulprit, PipelineKind, PipelineOperation, PipelineWhatIf},
     rank_comparison::RankComparison,
     rank_profile::{RankProfile, gpu_waits},

@@ -61,6 +61,13 @@ pub struct Average {
     /// The path of the module in its model, if grouped by module: see
     /// [`convention::MODULE`](crate::trace::convention::MODULE).
     pub module: Option<String>,
+    /// The number of the module's parameters, if grouped by module and stated: see
+    /// [`convention::PARAMETERS`](crate::trace::convention::PARAMETERS).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub parameters: Option<u64>,
+    /// The size of the module's parameters in bytes, if grouped by module and stated.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub parameter_bytes: Option<u64>,
     /// The shapes of the arguments, if grouped by shape.
     pub shapes: Option<String>,
     /// The names of the spans that they work for, from the inside out, if grouped by stack: see

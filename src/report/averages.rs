@@ -136,10 +136,15 @@ impl<'a> Averages<'a> {
         self
     }
 
-    fn all_rows(&self) -> Vec<Average> {
+    /// Returns all rows of spans, in the order in which they first began.
+    pub(super) fn in_order(&self) -> Vec<Average> {
         let (all_cpu, all_gpu) = self.all_time();
-        let mut rows: Vec<_> = self.totals().into_iter().map(|totals| self.average(totals, all_cpu, all_gpu)).collect();
-        rows.extend(self.unattributed(all_gpu));
+        self.totals().into_iter().map(|totals| self.average(totals, all_cpu, all_gpu)).collect()
+    }
+
+    fn all_rows(&self) -> Vec<Average> {
+        let mut rows = self.in_order();
+        rows.extend(self.unattributed(self.all_time().1));
         // Ties by name, so that the same run prints the same table.
         rows.sort_by(|a, b| self.sort_by.order(a, b).then_with(|| a.name.cmp(&b.name)));
         rows
@@ -245,6 +250,7 @@ impl<'a> Averages<'a> {
         let node = &self.tree.nodes()[first];
         let callers = self.tree.callers(first).take(self.stack_depth);
         let name = self.tree.name(node.name);
+        let module = node.module.as_ref().filter(|_| self.by_module);
         let (calls, outermost) = (all.calls.max(1) as f64, outermost_calls.max(1) as f64);
         // The middle of a bucket may be past the longest time.
         let percentile = |percent| times.busy().percentile(percent).unwrap_or_default().min(all.longest);
@@ -262,7 +268,9 @@ impl<'a> Averages<'a> {
             name: name.name.clone(),
             target: name.target.clone(),
             location: name.location.clone(),
-            module: node.module.clone().filter(|_| self.by_module),
+            module: module.cloned(),
+            parameters: all.parameters.filter(|_| module.is_some()),
+            parameter_bytes: all.parameter_bytes.filter(|_| module.is_some()),
             shapes: node.shapes.clone().filter(|_| self.by_shape),
             stack: labels::shortened(callers.map(|node| self.tree.name(self.tree.nodes()[node].name).name.as_str())),
             calls: all.calls,

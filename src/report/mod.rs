@@ -8,17 +8,19 @@
 //! | [`averages`](Report::averages) | How long did each span take, on the CPU and on the GPU? |
 //! | [`kernels`](Report::kernels) | Which kernels and copies took the GPU's time? |
 //! | [`operations`](Report::operations) | Which operations of a framework took the GPU's time? |
+//! | [`modules`](Report::modules) | How many parameters and FLOPs has each module of the model, and what did it cost? |
 //! | [`counters`](Report::counters) | How busy were the GPU's SMs, tensor cores and memory in each span? |
 //! | [`lines`](Report::lines) | Which lines did the time of each span itself go to? |
 //! | [`functions`](Report::functions) | Which functions took the CPU's time, and in which spans? |
 //! | [`memory`](Report::memory) | Which spans held the GPU's memory when the most was in use? |
+//! | [`modes`](Report::modes) | What did training, validation and inference of the model take? |
 //! | [`typical_step`](Report::typical_step) | How long does a step take? |
 //! | [`steps`](Report::steps) | How long did each step take on the host? |
 //! | [`recording_cost`](Report::recording_cost) | How much longer did steps take because they were recorded? |
 //! | [`vitals`](Report::vitals) | How busy were the CPUs, disks and GPUs over the run, and what energy did it use? |
 //! | [`gpu_steps`](Report::gpu_steps) | How busy was each GPU in each step, and what did it wait for? |
 //!
-//! The first six are tables: sort, group and limit them, then print them with `{}` or take their rows. Tables are
+//! The first seven are tables: sort, group and limit them, then print them with `{}` or take their rows. Tables are
 //! [`Report::WIDTH`] columns wide wherever they are printed, unless you set another width or make them
 //! [as wide as the terminal](Report::fit_terminal). [`Table`] and [`units`] are for tables of your own. For the figures
 //! of a single window, see [`analysis`](crate::analysis). Whether a run is worse than an earlier one, the crate
@@ -59,6 +61,8 @@ mod key_rows;
 mod labels;
 mod leaks;
 mod memory_peaks;
+mod modes;
+mod modules;
 mod operations;
 mod process_cpu;
 mod recording_cost;
@@ -89,6 +93,7 @@ pub use self::{
     kernels::{KernelAverage, Kernels},
     leaks::{Leak, LeakOwner},
     memory_peaks::{MemoryOwner, MemoryPeak, MemoryPeaks},
+    modules::{ModuleAverage, Modules},
     operations::{OperationAverage, Operations, SortOperationsBy},
     process_cpu::{ProcessCpu, ThreadCpu},
     recording_cost::{RecordingCost, StepQuartiles},

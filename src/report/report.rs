@@ -15,6 +15,7 @@ use super::{
     findings::Findings,
     gpu::GpuSummary,
     leaks::MemoryOfRun,
+    modes::ModesOfRun,
     operations::OperationTimes,
     process_cpu::UsageOfRun,
     recording_cost::RecordingCost,
@@ -52,6 +53,7 @@ pub struct Report {
     gpus: GpuSummary,
     operations: OperationTimes,
     counters: CountersOfRun,
+    pub(super) modes: ModesOfRun,
     pub(super) usage: UsageOfRun,
     findings: Findings,
     /// `None` if stacks were not to be sampled.
@@ -133,6 +135,7 @@ impl Report {
         self.operations.add(trace);
         self.counters.add(window);
         self.usage.add(trace);
+        self.modes.add(window);
         self.memory.add(trace);
         self.vitals.add(window);
         if trace.stack_sampling().is_some() {

@@ -34,6 +34,9 @@ pub(super) struct SpanTotals {
     /// Floating-point operations of the spans, or of everything nested in them: see [`SpanFlops`].
     pub(super) total_flops: Flops,
     pub(super) bytes: u64,
+    /// The most parameters that a span states, and their bytes.
+    pub(super) parameters: Option<u64>,
+    pub(super) parameter_bytes: Option<u64>,
     /// GPU work that the spans caused themselves.
     pub(super) self_gpu: GpuTotals,
     /// GPU work that the spans and those nested in them caused.
@@ -91,6 +94,8 @@ impl SpanTotals {
             let op = span.fields().op();
             self.flops = self.flops.saturating_add(op.flops().unwrap_or(0));
             self.bytes = self.bytes.saturating_add(op.bytes().unwrap_or(0));
+            self.parameters = self.parameters.max(op.parameters());
+            self.parameter_bytes = self.parameter_bytes.max(op.parameter_bytes());
         }
     }
 
@@ -120,6 +125,8 @@ impl SpanTotals {
         self.flops = self.flops.saturating_add(other.flops);
         self.total_flops.add(&other.total_flops);
         self.bytes = self.bytes.saturating_add(other.bytes);
+        self.parameters = self.parameters.max(other.parameters);
+        self.parameter_bytes = self.parameter_bytes.max(other.parameter_bytes);
         self.self_gpu.add(&other.self_gpu);
         self.total_gpu.add(&other.total_gpu);
         self.self_heap += other.self_heap;

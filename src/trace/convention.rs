@@ -84,6 +84,10 @@ pub const TOKENS: &str = "tokens";
 pub const NAME: &str = "op.name";
 /// The path of a module in its model.
 pub const MODULE: &str = "op.module";
+/// The number of parameters of a module, with those of the modules inside it.
+pub const PARAMETERS: &str = "op.parameters";
+/// The size of a module's parameters in bytes.
+pub const PARAMETER_BYTES: &str = "op.parameter_bytes";
 /// The prefix of the shapes of arguments.
 pub const SHAPE: &str = "op.shape.";
 /// The prefix of the element types of arguments.

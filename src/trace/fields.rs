@@ -109,6 +109,16 @@ impl<'a> OpFacts<'a> {
         self.0.get(convention::BYTES)?.as_u64()
     }
 
+    /// The number of parameters of the module.
+    pub fn parameters(self) -> Option<u64> {
+        self.0.get(convention::PARAMETERS)?.as_u64()
+    }
+
+    /// The size of the module's parameters in bytes.
+    pub fn parameter_bytes(self) -> Option<u64> {
+        self.0.get(convention::PARAMETER_BYTES)?.as_u64()
+    }
+
     /// The size of the matrix product, m×n×k, as written: `64x512x512`.
     pub fn gemm(self) -> Option<&'a str> {
         self.0.get(convention::GEMM)?.as_str()

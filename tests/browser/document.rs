@@ -1,4 +1,4 @@
-//! Pages of sections that are not of a report: two columns, flame graphs of differences, and lines.
+//! Pages of sections that are not of a report: two columns, flame graphs of differences, lines, and a scatter plot.
 
 use crate::{Browser, table, text};
 use kernspan::export::HtmlDocument;
@@ -13,12 +13,15 @@ fn document() -> Value {
     };
     let columns = [["Span", "name", ""], ["", "word", "new or gone"], ["Change", "change", ""]];
     let lines = json!([{"title": "items/s", "unit": "rate", "values": [100.0, null, 250.5]}]);
+    let scatter = json!([{"x": ["GPU memory", "memory"], "y": ["items/s", "rate"],
+        "points": [["16", 1024, 100.0, true], ["32", 4096, 250.5, true], ["64", 4096, 90.0, false]]}]);
     json!({"format": 1, "title": "a → b", "made": "Made by a test.", "names": ["step", "<b>forward</b>"], "sections": [
         {"id": "flames", "title": "Flames", "kind": "columns", "note": "Red took longer.",
             "columns": [flame("before", [5_000_000, 1_000_000]), flame("after", [5_000_000, 3_000_000])]},
         {"id": "spans", "title": "Spans", "kind": "table", "columns": columns,
             "rows": [[0, "", -1500], [1, "new", 2_000_000]], "parents": [-1, 0], "leftOut": 0},
         {"id": "lines", "title": "Batch", "kind": "lines", "labels": ["16", "32", "64"], "marked": 2, "charts": lines},
+        {"id": "pareto", "title": "Trade-offs", "kind": "scatter", "note": "Filled: the best.", "charts": scatter},
     ]})
 }
 
@@ -56,6 +59,14 @@ fn differences_and_sweeps_are_drawn() {
     assert_eq!(browser.run("return document.querySelectorAll('#lines circle').length"), 2, "one value is missing");
     assert_eq!(browser.run("return document.querySelectorAll('#lines circle[r=\"6\"] title').length"), 1);
     assert!(text(&browser, "#lines svg").contains("64 (best)"));
+    let places = "return [...document.querySelectorAll('#pareto circle')].map((node) =>
+        [node.cx.baseVal.value, node.cy.baseVal.value, node.getAttribute('fill') === 'none' ? 1 : 0])";
+    let places: Vec<[f64; 3]> = serde_json::from_value(browser.run(places)).unwrap();
+    let [small, fast, dominated] = places[..] else { panic!("{places:?}") };
+    assert!(small[0] < fast[0] && fast[0] == dominated[0], "more memory is further right: {places:?}");
+    assert!(fast[1] < small[1] && small[1] < dominated[1], "more items/s are further up: {places:?}");
+    assert_eq!([small[2], fast[2], dominated[2]], [0.0, 0.0, 1.0]);
+    assert!(text(&browser, "#pareto svg").contains("64: 90.0 items/s, 4.00 KiB GPU memory (dominated)"));
     browser.resize(390, 844);
     browser.wait("return document.documentElement.scrollWidth <= 390");
     assert!(!are_beside());

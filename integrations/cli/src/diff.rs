@@ -1,10 +1,13 @@
 //! The command `diff`: what differs between two runs, or between two sets of runs.
 
+mod efficiency;
 mod page;
 mod summary;
 mod tables;
 
+use self::efficiency::EfficiencyChange;
 use crate::{
+    achieved::{Goal, RunCounters},
     fault::Fault,
     input::Inputs,
     json::json,
@@ -53,6 +56,10 @@ pub(crate) struct Args {
     /// Largest change of the step, in percent, that counts as no change
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     threshold: f64,
+    /// The counter that says how good the results are, with what is better unless its name says so: `valid/loss`,
+    /// `perplexity=lower` [default: `loss` and `accuracy`, if both sides have them]
+    #[arg(long, value_name = "COUNTER")]
+    goal: Option<Goal>,
     /// Write an HTML page instead, with both sides in columns, tables and differential flame graphs; `-` for standard
     /// output
     #[arg(long, value_name = "FILE")]
@@ -77,6 +84,8 @@ Exit status: 0 success, also if the sides differ; 1 a file could not be read; 2 
 struct Diff {
     sides: [Side; 2],
     comparison: Comparison,
+    /// What both sides achieved for time and energy.
+    efficiency: Vec<EfficiencyChange>,
 }
 
 /// One side of a comparison: statistics of its runs.
@@ -85,6 +94,8 @@ struct Side {
     name: String,
     baseline: Baseline,
     kernels: KernelTimes,
+    /// The counters of each run. Statistics written earlier have none.
+    counters: Vec<RunCounters>,
     /// Whether all files could be read.
     is_complete: bool,
 }
@@ -95,7 +106,9 @@ impl Args {
         Inputs::of(sides.concat(), self.recursive).check_output(self.html.as_deref())?;
         let sides = read_both(sides, self.recursive)?;
         let comparison = Comparison::of(&sides[0].baseline, &sides[1].baseline);
-        let diff = Diff { sides, comparison };
+        let goals = self.goal.clone().map_or_else(|| Goal::usual().to_vec(), |goal| vec![goal]);
+        let efficiency = efficiency::changes(sides.each_ref().map(|side| side.counters.as_slice()), &goals);
+        let diff = Diff { sides, comparison, efficiency };
         match (&self.html, self.style.format()) {
             (Some(path), _) => {
                 page::page(&diff, self.part()).write(path, &self.style.plain(&self.sections(&diff)))?;
@@ -159,6 +172,7 @@ impl Diff {
     fn json(&self) -> Value {
         let mut whole = json(&self.comparison);
         whole["explanations"] = self.comparison.explanations().iter().map(json).collect();
+        whole["efficiency"] = self.efficiency.iter().map(json).collect();
         whole["kernel_times"] = self.kernels().iter().map(json).collect();
         whole
     }
@@ -168,7 +182,8 @@ impl Side {
     fn read(inputs: &Inputs, progress: &Progress) -> Result<Self, Fault> {
         let runs = Runs::read_with(inputs, None, progress)?;
         let (kernels, is_complete) = (KernelTimes::of(runs.traces()), runs.end().is_ok());
-        Ok(Self { name: inputs.names(), kernels, is_complete, baseline: runs.baseline })
+        let counters = RunCounters::of_runs(runs.traces());
+        Ok(Self { name: inputs.names(), kernels, counters, is_complete, baseline: runs.baseline })
     }
 
     /// Returns the mean of a count over the steps of all runs.

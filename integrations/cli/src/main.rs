@@ -1,6 +1,7 @@
 //! The command-line tool of kernspan: prints tables from traces, reports what makes steps slow, compares runs, and
 //! converts traces.
 
+mod achieved;
 mod advise;
 mod baseline;
 mod breakdown;

@@ -14,7 +14,10 @@ use crate::{
 use kernspan::{
     Report,
     export::HtmlReport,
-    report::{Averages, Functions, Kernels, Lines, MemoryPeak, MemoryPeaks, Operations, SortBy, SortOperationsBy},
+    report::{
+        Averages, Functions, Kernels, Lines, MemoryPeak, MemoryPeaks, Modules, Operations, SortBy, SortOperationsBy,
+        units,
+    },
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -22,7 +25,7 @@ use std::path::{Path, PathBuf};
 /// Print where the time went: tables of spans, kernels, operations, steps and memory
 ///
 /// By default, this is an overview: the spans, the ten longest kernels and operations, and a summary of steps, GPUs and
-/// losses. --kernels, --operations, --lines, --functions, --launches, --streams, --steps, --memory, --callers,
+/// losses. --kernels, --model, --operations, --lines, --functions, --launches, --streams, --steps, --memory, --callers,
 /// --callees and --torch print single tables instead. Several files are added up.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -47,6 +50,9 @@ pub(crate) struct Args {
     /// Print the time of each kernel and kind of copy on the GPU
     #[arg(long)]
     kernels: bool,
+    /// Print the modules of the model: parameters, FLOPs, FLOPs per parameter, times and memory
+    #[arg(long)]
+    model: bool,
     /// Print the operations that a framework reported
     #[arg(long)]
     operations: bool,
@@ -96,6 +102,7 @@ Examples:
   kernspan report --sort self-gpu -n 20 trace.pt.trace.json.gz
   kernspan report --kernels --by-shape window.kernspan
   kernspan report --lines --in-span backward runs/mnist
+  kernspan report --model runs/mnist
   kernspan report --callers matmul trace.json
   kernspan report --html report.html runs/mnist
   kernspan report --torch --json trace.pt.trace.json | jq '.key_averages[0]'
@@ -148,6 +155,9 @@ impl Args {
         if self.kernels {
             sections.push(self.kernels(report, Kernels::LIMIT));
         }
+        if self.model {
+            sections.push(self.model(report));
+        }
         if self.operations {
             sections.push(self.operations(report, Operations::LIMIT));
         }
@@ -189,6 +199,9 @@ impl Args {
         let operations = self.operations(report, FEW);
         if operations.table.is_some() {
             sections.push(operations);
+        }
+        if report.has_modes() {
+            sections.push(modes(report));
         }
         if !report.lines().is_empty() {
             sections.extend([self.lines(report, FEW, true, None), self.functions(report, FEW)]);
@@ -235,6 +248,22 @@ impl Args {
             table: (!rows.is_empty()).then(|| kernels.table()),
             empty: "no GPU work was recorded",
             rows: rows.iter().map(json).collect(),
+            ..Section::default()
+        }
+    }
+
+    fn model(&self, report: &Report) -> Section {
+        let modules = report.modules().limit(self.style.rows(self.limit, Modules::LIMIT));
+        let (rows, parameters) = (modules.rows(), modules.parameters());
+        let total = parameters.map(|it| format!("the model has {} parameters", units::count(it).unwrap_or_default()));
+        Section {
+            title: "Modules".to_owned(),
+            key: "modules",
+            table: (!rows.is_empty()).then(|| modules.table()),
+            empty: "no modules were recorded: no span has the field op.module",
+            rows: rows.iter().map(json).collect(),
+            members: vec![("parameters", parameters.into())],
+            below: total.unwrap_or_default(),
             ..Section::default()
         }
     }
@@ -312,6 +341,16 @@ impl Args {
         let mut whole = json(report);
         whole["averages"] = self.averages(report).rows().iter().map(json).collect();
         whole
+    }
+}
+
+fn modes(report: &Report) -> Section {
+    Section {
+        title: "Training and inference".to_owned(),
+        key: "modes",
+        table: Some(report.modes_table()),
+        rows: report.modes().iter().map(json).collect(),
+        ..Section::default()
     }
 }
 

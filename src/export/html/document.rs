@@ -24,12 +24,13 @@ pub struct HtmlDocument<'a> {
 }
 
 /// The scripts of the page, in dependency order.
-const SCRIPTS: [&str; 11] = [
+const SCRIPTS: [&str; 12] = [
     include_str!("assets/units.js"),
     include_str!("assets/dom.js"),
     include_str!("assets/answer.js"),
     include_str!("assets/table.js"),
     include_str!("assets/charts.js"),
+    include_str!("assets/scatter.js"),
     include_str!("assets/heat.js"),
     include_str!("assets/flame.js"),
     include_str!("assets/timeline_data.js"),

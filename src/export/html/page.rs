@@ -271,14 +271,9 @@ impl HtmlReport {
         if !tree.is_empty() {
             table(sections, "spans", "Spans", &tree.table(&self.paths, names));
         }
-        let kernels = tables::kernels(&self.report, names);
-        kernels.iter().for_each(|grid| table(sections, "kernels", "Kernels", grid));
-        let operations = tables::operations(&self.report, names);
-        operations.iter().for_each(|grid| table(sections, "operations", "Operations", grid));
-        let lines = tables::lines(&self.report, names);
-        lines.iter().for_each(|grid| table(sections, "lines", "Lines", grid));
-        let functions = tables::functions(&self.report, names);
-        functions.iter().for_each(|grid| table(sections, "functions", "Functions", grid));
+        for (id, title, grid) in tables::after_spans(&self.report, names) {
+            table(sections, id, title, &grid);
+        }
     }
 
     fn write_timeline(&self, sections: &mut Array<'_>) {

@@ -6,7 +6,7 @@ use super::{
     paths::Paths,
 };
 use crate::{
-    analysis::{MemoryHolder, MemorySnapshot, SampledFunction, SampledLine, VitalSummary},
+    analysis::{MemoryHolder, MemorySnapshot, ModeUse, SampledFunction, SampledLine, VitalSummary},
     report::{Average, Kernels, MemoryPeak, Operations, PathRows, Report},
 };
 use std::{collections::HashMap, time::Duration};
@@ -14,8 +14,58 @@ use std::{collections::HashMap, time::Duration};
 /// The maximum number of rows in a table.
 const ROWS: usize = 2_000;
 
+/// Returns the tables that follow that of spans, with their ids and titles.
+pub(super) fn after_spans(report: &Report, names: &mut Names) -> Vec<(&'static str, &'static str, Grid)> {
+    let tables = [
+        ("modes", "Training and inference", modes(report, names)),
+        ("modules", "Modules", modules(report, names)),
+        ("kernels", "Kernels", kernels(report, names)),
+        ("operations", "Operations", operations(report, names)),
+        ("lines", "Lines", lines(report, names)),
+        ("functions", "Functions", functions(report, names)),
+    ];
+    tables.into_iter().filter_map(|(id, title, grid)| Some((id, title, grid?))).collect()
+}
+
+/// Returns what training, validation and inference took, if there are several of them.
+fn modes(report: &Report, names: &mut Names) -> Option<Grid> {
+    let rows = report.modes();
+    let mut grid = Grid::default();
+    grid.names("Mode", rows, names, |row| row.mode.as_str());
+    grid.column(("# of Calls", Unit::Number, "without calls cut by the edge of a window"), rows, |row| row.calls);
+    grid.column(("Total time", Unit::Total, "on the host, without other modes inside"), rows, |row| row.total);
+    grid.column(("Average", Unit::Time, "of a call"), rows, ModeUse::mean);
+    grid.column(("GPU busy", Unit::Total, "with work that the mode launched"), rows, |row| row.gpu_busy);
+    grid.column(("Kernels", Unit::Number, ""), rows, |row| nonzero(row.kernels));
+    grid.column(("Samples/s", Unit::Rate, "of the total time"), rows, ModeUse::samples_per_second);
+    grid.column(("Tokens/s", Unit::Rate, "of the total time"), rows, ModeUse::tokens_per_second);
+    grid.column(("CUDA Peak", Unit::Memory, "the most in use after an allocation"), rows, |row| row.peak_gpu_memory);
+    report.has_modes().then_some(grid)
+}
+
+/// Returns the modules of the model.
+fn modules(report: &Report, names: &mut Names) -> Option<Grid> {
+    let all = report.modules().limit(usize::MAX).rows();
+    let rows = &all[..all.len().min(ROWS)];
+    let mut grid = Grid::default();
+    grid.names("Module", rows, names, |row| &row.module);
+    grid.names("Span", rows, names, |row| &row.name);
+    grid.column(("Parameters", Unit::Count, "with nested modules"), rows, |row| row.parameters);
+    grid.column(("Size", Unit::Memory, "of the parameters"), rows, |row| row.parameter_bytes);
+    grid.column(("Passes", Unit::Number, "how often it ran"), rows, |row| row.passes);
+    grid.column(("FLOPs", Unit::Count, "of all passes"), rows, |row| nonzero(row.flops));
+    grid.column(("FLOPs/parameter", Unit::Rate, "of a pass"), rows, |row| row.flops_per_parameter);
+    grid.column(("Host time", Unit::Time, "with nested modules"), rows, |row| row.host);
+    grid.column(("GPU time", Unit::Time, "with nested modules"), rows, |row| row.gpu);
+    grid.column(("FLOP/s", Unit::Rate, "operations a second of GPU time"), rows, |row| row.flops_per_second);
+    grid.column(("GPU memory", Unit::Memory, "allocated less freed"), rows, |row| row.gpu_memory);
+    grid.column(("CUDA Peak", Unit::Memory, "the most in use after an allocation"), rows, |row| row.peak_gpu_memory);
+    grid.left_out(all.len() - rows.len());
+    (!rows.is_empty()).then_some(grid)
+}
+
 /// Returns the kernels that took the most time.
-pub(super) fn kernels(report: &Report, names: &mut Names) -> Option<Grid> {
+fn kernels(report: &Report, names: &mut Names) -> Option<Grid> {
     let all = Kernels::limit(report.kernels(), usize::MAX).rows();
     let rows = &all[..all.len().min(ROWS)];
     let mut grid = Grid::default();
@@ -35,7 +85,7 @@ pub(super) fn kernels(report: &Report, names: &mut Names) -> Option<Grid> {
 }
 
 /// Returns the operations of frameworks that took the most GPU time.
-pub(super) fn operations(report: &Report, names: &mut Names) -> Option<Grid> {
+fn operations(report: &Report, names: &mut Names) -> Option<Grid> {
     let all = Operations::limit(report.operations(), usize::MAX).rows();
     let rows = &all[..all.len().min(ROWS)];
     let mut grid = Grid::default();
@@ -51,7 +101,7 @@ pub(super) fn operations(report: &Report, names: &mut Names) -> Option<Grid> {
 }
 
 /// Returns the lines that the time of each span itself went to.
-pub(super) fn lines(report: &Report, names: &mut Names) -> Option<Grid> {
+fn lines(report: &Report, names: &mut Names) -> Option<Grid> {
     let all = report.lines().limit(usize::MAX).rows();
     let rows = &all[..all.len().min(ROWS)];
     let mut grid = Grid::default();
@@ -72,7 +122,7 @@ pub(super) fn lines(report: &Report, names: &mut Names) -> Option<Grid> {
 }
 
 /// Returns the functions that threads were in, over all spans.
-pub(super) fn functions(report: &Report, names: &mut Names) -> Option<Grid> {
+fn functions(report: &Report, names: &mut Names) -> Option<Grid> {
     let all = report.functions().limit(usize::MAX).rows();
     let rows = &all[..all.len().min(ROWS)];
     let mut grid = Grid::default();

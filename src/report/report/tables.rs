@@ -4,7 +4,7 @@ use super::Report;
 use crate::{
     analysis::SamplingTotals,
     report::{
-        Averages, CounterTable, GpuSteps, HeapLines, Kernels, MemoryPeaks, Operations,
+        Averages, CounterTable, GpuSteps, HeapLines, Kernels, MemoryPeaks, Modules, Operations,
         sampled_lines::{Functions, Lines},
     },
 };
@@ -23,6 +23,11 @@ impl Report {
     /// Returns the table of the operations that frameworks were asked for, with their GPU time.
     pub fn operations(&self) -> Operations<'_> {
         Operations::new(&self.operations)
+    }
+
+    /// Returns the table of the model's modules: their parameters, FLOPs, times and memory.
+    pub fn modules(&self) -> Modules<'_> {
+        Modules::new(&self.tree)
     }
 
     /// Returns the table of the GPUs' hardware counters, if [`counters`](crate::ProfilerBuilder::counters) is set. The

@@ -134,6 +134,9 @@ impl fmt::Display for ReportView<'_> {
         if !report.counters().is_empty() {
             write!(f, "\n{}\n", report.counters().limit(Report::TABLE_ROWS).width(width))?;
         }
+        if report.has_modes() {
+            write!(f, "\n{}\n", report.modes_table().width(width))?;
+        }
         if !report.heap_lines().is_empty() {
             write!(f, "\n{}\n", report.heap_lines().width(width))?;
         }
@@ -190,6 +193,7 @@ impl serde::Serialize for Report {
         let requests = None::<()>;
         let more = usize::from(self.removed.is_some()) + usize::from(!counters.is_empty());
         let more = more + if stacks { 3 } else { 0 } + if vitals { 2 } else { 0 };
+        let more = more + usize::from(self.has_modes());
         let more = more + usize::from(process_cpu.is_some()) + usize::from(requests.is_some());
         let mut report = serializer.serialize_struct("Report", 26 + more)?;
         report.serialize_field("windows", &self.windows)?;
@@ -206,6 +210,9 @@ impl serde::Serialize for Report {
         report.serialize_field("operations", &self.operations().limit(usize::MAX).rows())?;
         if let Some(process_cpu) = &process_cpu {
             report.serialize_field("process_cpu", process_cpu)?;
+        }
+        if self.has_modes() {
+            report.serialize_field("modes", self.modes())?;
         }
         if !counters.is_empty() {
             report.serialize_field("counters", &counters.limit(usize::MAX).rows())?;

@@ -1,7 +1,7 @@
 //! The first table of a comparison: the step, counts, memory.
 
-use super::{Diff, Side};
-use crate::{json::json, output::Section};
+use super::{Diff, EfficiencyChange, Side};
+use crate::{achieved::signed, json::json, output::Section};
 use kernspan::report::{Table, units};
 use kernspan_check::{
     Comparison, CountKind,
@@ -39,7 +39,7 @@ pub(super) fn section(diff: &Diff, part: f64) -> Section {
     }
 }
 
-/// Returns the step, what it does, and the peak memory.
+/// Returns the step, what it does, the peak memory, and what was achieved.
 pub(super) fn rows(diff: &Diff, part: f64) -> Vec<Row> {
     let comparison = &diff.comparison;
     let mut rows = vec![step("step", comparison, &comparison.whole_step, part)];
@@ -48,6 +48,7 @@ pub(super) fn rows(diff: &Diff, part: f64) -> Vec<Row> {
     }
     rows.extend(CountKind::ALL.iter().filter_map(|&kind| count(&diff.sides, comparison, kind)));
     rows.extend(comparison.memory.iter().map(peak));
+    rows.extend(diff.efficiency.iter().map(figure));
     rows
 }
 
@@ -115,6 +116,24 @@ fn peak(peak: &PeakChange) -> Row {
         after: units::bytes(peak.after),
         change: has_changed.then(|| format!("{sign}{}", units::bytes(peak.before.abs_diff(peak.after)))),
         percent: has_changed.then(|| percent(after - before, before)).flatten(),
+        interval: None,
+        outcome: (!has_changed).then(|| "same".to_owned()),
+    }
+}
+
+/// Returns a figure of the results or of energy. Its noise is not known.
+fn figure(figure: &EfficiencyChange) -> Row {
+    let EfficiencyChange { name, before, after } = figure;
+    let change = after - before;
+    let has_changed = change != 0.0;
+    let sign = if change > 0.0 { "+" } else { "" };
+    Row {
+        name: name.clone(),
+        before: signed(*before),
+        after: signed(*after),
+        change: has_changed.then(|| format!("{sign}{}", signed(change))),
+        // A rate that was negative has no percentage.
+        percent: (has_changed && *before > 0.0).then(|| percent(change, *before)).flatten(),
         interval: None,
         outcome: (!has_changed).then(|| "same".to_owned()),
     }

@@ -1,6 +1,9 @@
 //! One value of a sweep, the number of items in its steps, and the figures measured with it.
 
-use crate::input::Read;
+use crate::{
+    achieved::{Achieved, Goal, Price, RunCounters},
+    input::Read,
+};
 use kernspan::{
     Report,
     analysis::{Analysis, Verdict},
@@ -13,16 +16,27 @@ pub(super) struct Trial {
     pub(super) value: String,
     /// The items per step, if known.
     pub(super) items: Option<f64>,
+    /// What was achieved of the goal, if both are known.
+    pub(super) achieved: Option<Achieved>,
+    /// The price of a second, if one was given.
+    price: Option<f64>,
     pub(super) result: Result<Measured, String>,
 }
 
 impl Trial {
     pub(super) fn new(value: String, result: Result<Measured, String>) -> Self {
-        Self { value, items: None, result }
+        Self { value, items: None, achieved: None, price: None, result }
     }
 
     pub(super) fn set_items(&mut self, items: Option<&Items>) {
         self.items = items.and_then(|items| items.with(&self.value));
+    }
+
+    /// Sets what the run achieved of a goal, and what it cost.
+    pub(super) fn set_goal(&mut self, goal: Option<&Goal>, price: Option<Price>) {
+        let Ok(Measured { counters, watts, .. }) = &self.result else { return };
+        self.achieved = goal.and_then(|goal| counters.achieved(goal, price));
+        self.price = price.and_then(|price| price.per_second(*watts));
     }
 
     pub(super) fn is_measured(&self) -> bool {
@@ -39,6 +53,16 @@ impl Trial {
         let measured = self.result.as_ref().ok()?;
         let seconds = measured.median.as_secs_f64();
         (seconds > 0.0).then(|| self.items.unwrap_or(1.0) / seconds)
+    }
+
+    /// Joules for each item, or for each step if the items per step are unknown.
+    pub(super) fn joules(&self) -> Option<f64> {
+        Some(self.result.as_ref().ok()?.watts? / self.throughput()?)
+    }
+
+    /// Items, or steps, for each unit of the currency.
+    pub(super) fn per_price(&self) -> Option<f64> {
+        Some(self.throughput()? / self.price?)
     }
 }
 
@@ -106,6 +130,10 @@ pub(super) struct Measured {
     /// Kernels, copies and fills that a step launches, on average.
     pub(super) launches: Option<f64>,
     pub(super) bottleneck: Option<&'static str>,
+    /// The mean power of the GPUs and CPU packages that are known.
+    pub(super) watts: Option<f64>,
+    #[serde(skip)]
+    pub(super) counters: RunCounters,
     /// Where the time of a step went on average: see [`kernspan::analysis::StepBreakdown`].
     pub(super) parts: BTreeMap<&'static str, Duration>,
     /// The part `host` by the name of the innermost span.
@@ -121,12 +149,15 @@ impl Measured {
         let (Some(median), Some(mean)) = (percentile(50.0), steps.mean()) else {
             return Err("no whole step was recorded".to_owned());
         };
+        let counters = RunCounters::of(read.traces());
         let mut measured = Self {
             steps: steps.count(),
             median,
             lower_quartile: percentile(25.0).unwrap_or(median),
             upper_quartile: percentile(75.0).unwrap_or(median),
             mean,
+            watts: counters.watts,
+            counters,
             peak_memory: report.memory().peaks().map(|peak| peak.in_use).max(),
             ..Self::default()
         };

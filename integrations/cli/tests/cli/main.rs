@@ -5,6 +5,7 @@ mod check;
 mod config;
 mod convert;
 mod diff;
+mod efficiency;
 mod files;
 mod hang;
 mod html;

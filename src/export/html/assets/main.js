@@ -14,6 +14,7 @@ const KINDS = {
   flame: flameSection,
   timeline: timelineSection,
   lines: linesSection,
+  scatter: scatterSection,
   columns: columnsSection,
   empty: ({ note }) => (note ? [el("p", { class: "nothing" }, prose(sentence(note)))] : []),
 };
