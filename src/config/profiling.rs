@@ -121,7 +121,7 @@ settings! {
         #[serde(deserialize_with = "read_duration", serialize_with = "write_duration")]
         vitals_interval: Duration = "TIME", "The time between two readings of vital signs.",
         #[serde(deserialize_with = "read_texts")]
-        vitals_thresholds: Vec<String> = "SIGN > VALUE,…", "Thresholds of vital signs, instead of those of the same signs.",
+        vitals_thresholds: Vec<String> = "SIGN > VALUE,…", "Thresholds of vital signs.",
         carbon_intensity: f64 = "G/KWH", "Grams of carbon dioxide for each kilowatt-hour.",
         energy_price: f64 = "PRICE", "The price of a kilowatt-hour.",
         cpu_time: CpuTime = "steps|spans", "Where CPU time is read.",

@@ -137,8 +137,8 @@ impl Enters {
     }
 
     /// Links each enter to the one before it in its call, and to its caller if that is not its parent: see
-    /// [`Span::previous`](crate::trace::Span::previous) and [`Span::caller`](crate::trace::Span::caller). Links calls to
-    /// those that they [follow from](crate::trace::Span::follows_from).
+    /// [`Span::previous`](crate::trace::Span::previous) and [`Span::caller`](crate::trace::Span::caller). Links calls
+    /// to those that they [follow from](crate::trace::Span::follows_from).
     ///
     /// A call ends with its step. But if steps end because a span closes, as that of a request, futures of other
     /// requests go on, and steps say nothing of them.

@@ -1,5 +1,5 @@
-//! Flows, which viewers draw as arrows: from API calls to the GPU work they caused, between the enters of one call, from
-//! causes to what follows from them, and from operators of the forward pass to those that compute their gradients.
+//! Flows, which viewers draw as arrows: from API calls to the GPU work they caused, between the enters of one call,
+//! from causes to what follows from them, and from operators of the forward pass to those of the backward pass.
 
 use crate::trace::{ApiCall, ApiCallId, Span, SpanId, Trace, Work, WorkId};
 use std::borrow::Cow;
@@ -56,8 +56,8 @@ fn source(work: Work<'_>) -> Option<ApiCallId> {
     work.call().filter(|call| call.start() <= work.start()).map(ApiCall::id)
 }
 
-/// The flows between spans that a trace links: in PyTorch's, from forward to backward operators; in ours, from causes to
-/// the calls that follow from them. A flow is identified by its number.
+/// The flows between spans that a trace links: in PyTorch's, from forward to backward operators; in ours, from causes
+/// to the calls that follow from them. A flow is identified by its number.
 #[derive(Debug)]
 pub(super) struct SpanFlows<'a> {
     /// The category of the flows in Kineto's format.

@@ -39,7 +39,8 @@ pub struct RequestsOfKind {
 }
 
 /// The GPU time of the requests that windows have recorded from beginning to end: see
-/// [`Analysis::request_gpu_times`](crate::analysis::Analysis::request_gpu_times). Windows without GPU work do not count.
+/// [`Analysis::request_gpu_times`](crate::analysis::Analysis::request_gpu_times). Windows without GPU work do not
+/// count.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct RequestGpu {

@@ -60,8 +60,8 @@ impl Slo {
     pub const SHORTEST_WINDOW: Duration = Duration::from_secs(60);
     /// The rules for alerts: the long time as a part of the window, and the burn rate. Of 30 days, they are an hour at
     /// 14.4 times, six hours at 6 times, and three days at 1 times: those of chapter 5 of Google's "The Site
-    /// Reliability Workbook". They spend 2 %, 5 % and 10 % of the budget before they raise an alert. Time before the run
-    /// counts as good.
+    /// Reliability Workbook". They spend 2 %, 5 % and 10 % of the budget before they raise an alert. Time before the
+    /// run counts as good.
     pub const RULES: [(u32, f64); 3] = [(720, 14.4), (120, 6.0), (10, 1.0)];
     /// The short time of a rule, as a part of its long time.
     pub const SHORT: u32 = 12;

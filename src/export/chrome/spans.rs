@@ -19,8 +19,8 @@ use crate::{
 };
 use std::io;
 
-/// Writes all spans, with arrows between the enters of a call and from causes. In the flavor of TensorBoard's plugin, which does not
-/// support such arrows, it writes the modules that spans call instead.
+/// Writes all spans, with arrows between the enters of a call and from causes. In the flavor of TensorBoard's plugin,
+/// which does not support such arrows, it writes the modules that spans call instead.
 pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     let is_torch = out.torch().is_some();
     let category = |callsite| if is_torch { category::of_span(out.trace, callsite) } else { category::SPAN };
