@@ -244,9 +244,9 @@ impl<'a> Analysis<'a> {
     /// Returns the GPU time of each span of this name that the window has recorded from its creation's first enter to
     /// its last exit, in the order of their ids: the requests of a [service](crate#features).
     ///
-    /// Work counts for the request that the span it was launched in works for: see [`Span::caller`]. What is launched
-    /// in a span that [follows from](Span::follows_from) several requests, such as that of a batch, is split evenly
-    /// among them.
+    /// Work counts for the request that the span it was launched in works for: see
+    /// [`Span::caller`](crate::trace::Span::caller). What is launched in a span that [follows
+    /// from](crate::trace::Span::follows_from) several requests, such as that of a batch, is split evenly among them.
     ///
     /// ```
     /// # fn show(window: &kernspan::analysis::Analysis<'_>) {

@@ -132,8 +132,15 @@ fn served() -> Requests {
 
 #[test]
 fn service_levels_have_budgets_and_burn_rates() {
+    let mut requests = served();
+    // As after days at this rate.
+    for level in requests.service_levels.iter_mut().filter(|level| level.limit.is_none()) {
+        level.burn_rates.iter_mut().for_each(|rate| (rate.long.1, rate.short.1) = (2.5, 2.5));
+        level.burn_rates[2].alert = true;
+        level.alerts = 1;
+    }
     let mut metrics = metrics(None, &[]);
-    measured(&mut metrics).requests = served();
+    measured(&mut metrics).requests = requests;
     let found = collected(&mut metrics, 60, &[]);
     let (six, month) =
         ("request 90 % of `request` without an error 6d", "request 90 % of `request` without an error 30d");
