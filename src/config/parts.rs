@@ -79,3 +79,27 @@ fn vitals(profiling: &Profiling, origin: &dyn Fn(&str) -> Origin) -> Result<Opti
     }
     Ok(set)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Settings;
+
+    #[test]
+    fn vital_signs_and_cpu_time_are_set_as_text() {
+        let variables = [
+            ("KERNSPAN_ACTIVITIES", "cpu,vitals"),
+            ("KERNSPAN_VITALS_THRESHOLDS", "machine.cpu > 50%, gpu.memory > 95%"),
+            ("KERNSPAN_CARBON_INTENSITY", "85.5"),
+            ("KERNSPAN_ENERGY_PRICE", "1"),
+            ("KERNSPAN_CPU_TIME", "spans up to info"),
+        ];
+        let settings = Settings::new().with_variables(variables).unwrap();
+        let text = |key: &str| settings.profiling().text(key).unwrap();
+        let texts = ["vitals_thresholds", "carbon_intensity", "energy_price", "cpu_time"].map(text);
+        assert_eq!(texts, ["machine.cpu > 50%,gpu.memory > 95%", "85.5", "1", "spans up to info"]);
+        // As it was read, `Display` writes what is read again.
+        assert_eq!(texts[3].parse(), Ok(settings.profiling().cpu_time.unwrap()));
+        let parts = format!("{:?}", settings.parts().unwrap());
+        assert!(parts.contains("limit: 50.0") && parts.contains("LevelFilter::INFO"), "{parts}");
+    }
+}

@@ -70,3 +70,43 @@ fn kind(text: &str) -> RequestKind {
     let fields = fields.split('+').map(str::trim).filter(|field| !field.is_empty());
     fields.fold(RequestKind::new(name.trim()), RequestKind::by)
 }
+
+#[cfg(all(test, feature = "serving"))]
+mod tests {
+    use crate::config::Settings;
+
+    #[test]
+    fn requests_and_their_objectives_are_set_as_text() {
+        let with = |variables: &[(&'static str, &'static str)]| {
+            let settings = Settings::new().with_variables(variables.iter().copied()).unwrap();
+            settings.check().map(|()| settings).map_err(|error| error.to_string())
+        };
+        let kinds = ("KERNSPAN_REQUEST_ON", "request by route+model, health");
+        let slo = ("KERNSPAN_SLO", "99% of request within 200ms,99.9 % of `health` without an error");
+        let parts = format!("{:?}", with(&[kinds, slo]).unwrap().parts().unwrap());
+        for part in [
+            r#"name: "request", fields: ["route", "model"]"#,
+            r#"name: "health", fields: []"#,
+            "99 % of `request` within 200 ms",
+            "99.9 % of `health` without an error",
+        ] {
+            assert!(parts.contains(part), "{part} is not in {parts}");
+        }
+        let cases = [
+            (vec![slo], "KERNSPAN_SLO: no requests are called `request`: add `.request_on(\"request\")`"),
+            (
+                vec![kinds, ("KERNSPAN_SLO", "often")],
+                "KERNSPAN_SLO: expected an objective, such as \"99% of request within 200ms\" or \"99.9% of request \
+                 without an error\", found \"often\"",
+            ),
+            (
+                vec![("KERNSPAN_REQUEST_LOG", "log.jsonl")],
+                "KERNSPAN_REQUEST_LOG: `request_log` needs `request_on`: say which spans are requests",
+            ),
+            (vec![("KERNSPAN_REQUEST_ON", "a, b, a")], "KERNSPAN_REQUEST_ON: `a` is named twice"),
+        ];
+        for (variables, expected) in cases {
+            assert_eq!(with(&variables).unwrap_err(), expected);
+        }
+    }
+}

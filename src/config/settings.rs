@@ -195,7 +195,7 @@ impl Settings {
         self.parts().map(drop)
     }
 
-    fn parts(&self) -> Result<Parts, ConfigError> {
+    pub(super) fn parts(&self) -> Result<Parts, ConfigError> {
         Parts::of(&self.profiling, &|key| self.origin(key))
     }
 

@@ -1,6 +1,6 @@
 //! Tests of the layers: precedence, and the text of each error.
 
-use super::{Origin, Profiling, Settings, parts::Parts};
+use super::{Origin, Profiling, Settings};
 use proptest::{prelude::*, sample::Index};
 use std::fs;
 
@@ -11,11 +11,6 @@ fn error_of(name: &str, text: &str) -> String {
     fs::write(&path, text).unwrap();
     let error = Settings::new().with_file(&path).and_then(|settings| settings.check()).unwrap_err();
     error.to_string().replace(&format!("{}/", folder.path().display()), "")
-}
-
-/// Returns the parts that settings describe, as debug output.
-fn parts(settings: &Settings) -> String {
-    format!("{:?}", Parts::of(settings.profiling(), &|_| Origin::Default).unwrap())
 }
 
 fn error_of_variables(variables: &[(&str, &str)]) -> String {
@@ -274,61 +269,6 @@ fn ranges_for_nvtx_need_the_feature_when_the_profiler_is_built() {
     let built = set("on").builder().map(drop).map_err(|error| error.to_string());
     let needs = "KERNSPAN_NVTX: `nvtx` needs the feature `nvtx` of kernspan, on Unix";
     assert_eq!(built, if cfg!(all(feature = "nvtx", unix)) { Ok(()) } else { Err(needs.to_owned()) });
-}
-
-#[test]
-fn vital_signs_and_cpu_time_are_set_as_text() {
-    let variables = [
-        ("KERNSPAN_ACTIVITIES", "cpu,vitals"),
-        ("KERNSPAN_VITALS_THRESHOLDS", "machine.cpu > 50%, gpu.memory > 95%"),
-        ("KERNSPAN_CARBON_INTENSITY", "85.5"),
-        ("KERNSPAN_ENERGY_PRICE", "1"),
-        ("KERNSPAN_CPU_TIME", "spans up to info"),
-    ];
-    let settings = Settings::new().with_variables(variables).unwrap();
-    let text = |key: &str| settings.profiling().text(key).unwrap();
-    let texts = ["vitals_thresholds", "carbon_intensity", "energy_price", "cpu_time"].map(text);
-    assert_eq!(texts, ["machine.cpu > 50%,gpu.memory > 95%", "85.5", "1", "spans up to info"]);
-    // As it was read, `Display` writes what is read again.
-    assert_eq!(texts[3].parse(), Ok(settings.profiling().cpu_time.unwrap()));
-    let parts = parts(&settings);
-    assert!(parts.contains("limit: 50.0") && parts.contains("LevelFilter::INFO"), "{parts}");
-}
-
-#[test]
-#[cfg(feature = "serving")]
-fn requests_and_their_objectives_are_set_as_text() {
-    let with = |variables: &[(&'static str, &'static str)]| {
-        let settings = Settings::new().with_variables(variables.iter().copied()).unwrap();
-        settings.check().map(|()| settings).map_err(|error| error.to_string())
-    };
-    let kinds = ("KERNSPAN_REQUEST_ON", "request by route+model, health");
-    let slo = ("KERNSPAN_SLO", "99% of request within 200ms,99.9 % of `health` without an error");
-    let parts = parts(&with(&[kinds, slo]).unwrap());
-    for part in [
-        r#"name: "request", fields: ["route", "model"]"#,
-        r#"name: "health", fields: []"#,
-        "99 % of `request` within 200 ms",
-        "99.9 % of `health` without an error",
-    ] {
-        assert!(parts.contains(part), "{part} is not in {parts}");
-    }
-    let cases = [
-        (vec![slo], "KERNSPAN_SLO: no requests are called `request`: add `.request_on(\"request\")`"),
-        (
-            vec![kinds, ("KERNSPAN_SLO", "often")],
-            "KERNSPAN_SLO: expected an objective, such as \"99% of request within 200ms\" or \"99.9% of request \
-             without an error\", found \"often\"",
-        ),
-        (
-            vec![("KERNSPAN_REQUEST_LOG", "log.jsonl")],
-            "KERNSPAN_REQUEST_LOG: `request_log` needs `request_on`: say which spans are requests",
-        ),
-        (vec![("KERNSPAN_REQUEST_ON", "a, b, a")], "KERNSPAN_REQUEST_ON: `a` is named twice"),
-    ];
-    for (variables, expected) in cases {
-        assert_eq!(with(&variables).unwrap_err(), expected);
-    }
 }
 
 const NUMBERS: [&str; 5] = ["skip_first", "wait", "warmup", "active", "repeat"];

@@ -12,5 +12,7 @@ mod fake;
 mod no_gpu;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod races;
+#[cfg(all(feature = "cuda", feature = "serving", target_os = "linux"))]
+mod requests;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod snapshots;
