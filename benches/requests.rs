@@ -1,4 +1,4 @@
-//! What a request adds to its span while nothing is recorded. `cargo bench --features serving --bench requests`
+//! The cost of a request while nothing is recorded. `cargo bench --features serving --bench requests`
 //!
 //! A service's threads end some thousand requests a second each, and a background thread adds up what they note. Where
 //! they end more, as without a pause, they add it up themselves.

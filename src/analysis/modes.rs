@@ -373,7 +373,7 @@ mod tests {
         assert_eq!((validation.total, validation.peak_gpu_memory), (micros(2 * 30), Some(9192)));
         assert_eq!(format!("{:.1}", validation.gpu_busy_percent()), "66.7");
 
-        // Work of nobody is in no mode.
+        // Unattributed work belongs to no mode.
         trace.work.iter_mut().for_each(|work| (work.span, work.attribution) = (None, Attribution::Unattributed));
         assert_eq!(modes(&trace)[0].kernels, 0);
         let mut trace = gpu_trace();

@@ -15,7 +15,7 @@ const LARGEST_BATCH: usize = 8;
 /// The length of a prompt. Shorter ones are padded; of longer ones, the end counts.
 const PROMPT: usize = 16;
 
-/// What a request wants from the model.
+/// A prompt for the model, of one request.
 pub(crate) struct Job {
     pub(crate) prompt: Vec<u8>,
     /// The number of tokens to generate.

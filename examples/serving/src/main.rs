@@ -37,7 +37,7 @@ use tracing_subscriber::{filter::LevelFilter, prelude::*};
 const RUNS: &str = "runs/serving";
 /// A request that takes longer has its trace written.
 const SLOW: Duration = Duration::from_millis(500);
-/// What the trace goes back: the slow request of a test takes two seconds.
+/// The time that such a trace goes back: the slow request of a test takes two to three seconds.
 const KEPT: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {

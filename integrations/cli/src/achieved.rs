@@ -1,7 +1,8 @@
-//! What a run achieved by its counters, the power it took, and what it cost.
+//! The efficiency of a run: the change of its counters for time, energy and money.
 
 use kernspan::{
     Trace,
+    analysis::VitalSign,
     report::units,
     trace::{Metadata, Timestamp, convention},
 };
@@ -106,7 +107,7 @@ struct CounterValues {
     highest: f64,
 }
 
-/// What a run achieved of a [`Goal`].
+/// The progress of a run towards a [`Goal`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Achieved {
     pub(crate) counter: String,
@@ -203,7 +204,7 @@ pub(crate) fn signed(number: f64) -> String {
 /// that the power is off by a tenth at most.
 const SHORTEST: f64 = 1.0;
 
-/// What was read of the power of a GPU, or of the CPU packages.
+/// Readings of the power of a GPU, or of the CPU packages.
 #[derive(Default)]
 struct PowerReadings {
     /// Joules since the run began.
@@ -229,7 +230,7 @@ fn watts(traces: &[&Trace]) -> Option<f64> {
     let mut subjects: BTreeMap<&str, PowerReadings> = BTreeMap::new();
     for trace in traces {
         for counter in trace.counters() {
-            let Some(sign) = counter.name().strip_prefix("vitals.") else { continue };
+            let Some(sign) = counter.name().strip_prefix(VitalSign::COUNTER) else { continue };
             let Some((subject, sign)) = sign.split_once('.') else { continue };
             match sign {
                 // The first one of a window is the last reading before it, at an unknown time.

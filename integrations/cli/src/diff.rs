@@ -84,7 +84,7 @@ Exit status: 0 success, also if the sides differ; 1 a file could not be read; 2 
 struct Diff {
     sides: [Side; 2],
     comparison: Comparison,
-    /// What both sides achieved for time and energy.
+    /// The efficiency of both sides, in time and energy.
     efficiency: Vec<EfficiencyChange>,
 }
 

@@ -1,4 +1,4 @@
-//! What both sides of a comparison achieved for time and energy.
+//! The efficiency of both sides of a comparison, in time and energy.
 
 use crate::achieved::{Goal, RunCounters};
 use serde::Serialize;
