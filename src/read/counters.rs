@@ -24,9 +24,7 @@ fn counters(raw: Raw<'_>) -> Option<GpuCounters> {
         .chunks_exact(2)
         .map(|pair| (Timestamp::from_unix_nanos(pair[0]), Timestamp::from_unix_nanos(pair[1])))
         .collect();
-    let is_whole = 2 * times.len() == moments.len() && times.len() * metrics.len() == values.len();
-    let is_ordered = times.iter().all(|(start, end)| start <= end) && times.is_sorted();
-    (is_whole && is_ordered).then(|| GpuCounters {
+    let counters = GpuCounters {
         device: DeviceId::new(member("device").u32().unwrap_or(0)),
         interval: Duration::from_nanos(member("interval").u64().unwrap_or(0)),
         metrics,
@@ -34,7 +32,8 @@ fn counters(raw: Raw<'_>) -> Option<GpuCounters> {
         values,
         lost: member("lost").u64().unwrap_or(0),
         problem: member("problem").text().map(Cow::into_owned),
-    })
+    };
+    (2 * counters.times.len() == moments.len() && counters.is_consistent()).then_some(counters)
 }
 
 fn metric(raw: Raw<'_>) -> Option<GpuMetric> {

@@ -5,12 +5,13 @@
 
 use super::span_messages::{ExtentMessage, FieldMessage, within, within_if_any};
 use crate::trace::{
-    AllocationData, Api, ApiCallData, Attribution, BatchId, BatchIds, Device, DeviceId, FieldData, GpuLibrary,
-    MemoryChange, Operation, OperationCallData, OperationId, SpanId, StepId, Trace,
+    AllocationData, Api, ApiCallData, Attribution, BatchId, BatchIds, Device, DeviceId, FieldData, GpuCounters,
+    GpuLibrary, GpuMetric, MemoryChange, MetricMeaning, Operation, OperationCallData, OperationId, SpanId, StepId,
+    Timestamp, Trace,
 };
 use prost::Message;
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 #[derive(Message)]
 pub(super) struct LibraryMessage {
@@ -320,5 +321,79 @@ impl AllocationMessage {
             span,
         });
         Some(())
+    }
+}
+
+/// The samples of a device's hardware counters.
+#[derive(Message)]
+pub(super) struct CountersMessage {
+    #[prost(uint32, tag = "1")]
+    pub(super) device: u32,
+    /// Nanoseconds between two samples.
+    #[prost(uint64, tag = "2")]
+    pub(super) interval: u64,
+    #[prost(string, repeated, tag = "3")]
+    pub(super) names: Vec<String>,
+    /// What each metric means, by [`MetricMeaning::as_str`].
+    #[prost(string, repeated, tag = "4")]
+    pub(super) meanings: Vec<String>,
+    /// The starts of samples, in nanoseconds after the end of the one before, and of the first after 1970.
+    #[prost(uint64, repeated, tag = "5")]
+    pub(super) gaps: Vec<u64>,
+    /// The durations of samples in nanoseconds.
+    #[prost(uint64, repeated, tag = "6")]
+    pub(super) durations: Vec<u64>,
+    #[prost(double, repeated, tag = "7")]
+    pub(super) values: Vec<f64>,
+    #[prost(uint64, tag = "8")]
+    pub(super) lost: u64,
+    #[prost(string, optional, tag = "9")]
+    pub(super) problem: Option<String>,
+}
+
+impl CountersMessage {
+    pub(super) fn of(counters: &GpuCounters) -> Self {
+        let starts = counters.times.iter().map(|(start, _)| start.as_unix_nanos());
+        let ends = counters.times.iter().map(|(_, end)| end.as_unix_nanos());
+        Self {
+            device: counters.device.as_u32(),
+            interval: u64::try_from(counters.interval.as_nanos()).unwrap_or(u64::MAX),
+            names: counters.metrics.iter().map(|metric| metric.name.clone()).collect(),
+            meanings: counters.metrics.iter().map(|metric| metric.meaning.as_str().to_owned()).collect(),
+            // Samples may overlap by some nanoseconds.
+            gaps: starts
+                .clone()
+                .zip([0].into_iter().chain(ends.clone()))
+                .map(|(at, end)| at.wrapping_sub(end))
+                .collect(),
+            durations: starts.zip(ends).map(|(start, end)| end.wrapping_sub(start)).collect(),
+            values: counters.values.clone(),
+            lost: counters.lost,
+            problem: counters.problem.clone(),
+        }
+    }
+
+    /// Returns `None` if the samples are not whole, or not in order.
+    pub(super) fn into_counters(self) -> Option<GpuCounters> {
+        let Self { device, interval, names, meanings, gaps, durations, values, lost, problem } = self;
+        let is_whole = gaps.len() == durations.len() && names.len() == meanings.len();
+        let metric =
+            |(name, meaning): (String, String)| GpuMetric { name, meaning: MetricMeaning::from_name(&meaning) };
+        let mut end = 0_u64;
+        let time = |(gap, duration): (u64, u64)| {
+            let start = end.wrapping_add(gap);
+            end = start.wrapping_add(duration);
+            (Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end))
+        };
+        let counters = GpuCounters {
+            device: DeviceId::new(device),
+            interval: Duration::from_nanos(interval),
+            metrics: names.into_iter().zip(meanings).map(metric).collect(),
+            times: gaps.into_iter().zip(durations).map(time).collect(),
+            values,
+            lost,
+            problem,
+        };
+        (is_whole && counters.is_consistent()).then_some(counters)
     }
 }

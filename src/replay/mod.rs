@@ -1,7 +1,7 @@
 //! Files of recorded windows: the bytes that CUPTI recorded, with the spans, operations and calls around them.
 //!
 //! The file is a protobuf message, compressed if the feature `gzip` is on. It holds only what correlating and the
-//! report need: no events or counters. A field of the message is never given another meaning, so that old files can
+//! report need: no events, and no counters but those of GPUs' hardware. A field of the message is never given another meaning, so that old files can
 //! always be read.
 
 mod gpu_messages;
@@ -69,7 +69,8 @@ pub(crate) fn write(
 /// Reads a window that [`raw_to_dir`](crate::ProfilerBuilder::raw_to_dir) wrote, and returns its trace. CUPTI's records
 /// are decoded and joined to the spans anew.
 ///
-/// It needs no GPU, so it serves for tests and for bug reports. Events and counters are not in the file.
+/// It needs no GPU, so it serves for tests and for bug reports. Events and the program's own counters are not in the
+/// file.
 ///
 /// ```no_run
 /// let trace = kernspan::replay(std::fs::File::open("window.kernspan")?)?;

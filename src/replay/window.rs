@@ -6,7 +6,8 @@ pub(super) mod tests;
 use super::{
     gather,
     gpu_messages::{
-        AllocationMessage, CallMessage, DeviceMessage, LibraryMessage, OperationCallMessage, OperationMessage, Shared,
+        AllocationMessage, CallMessage, CountersMessage, DeviceMessage, LibraryMessage, OperationCallMessage,
+        OperationMessage, Shared,
     },
     span_messages::{CallsiteMessage, SpanMessage, StepMessage, TrackMessage},
 };
@@ -74,6 +75,9 @@ pub(super) struct Window {
     pools_in_use: HashMap<u32, u64>,
     #[prost(map = "uint32, uint64", tag = "22")]
     pools_reserved: HashMap<u32, u64>,
+    /// The samples of hardware counters.
+    #[prost(message, repeated, tag = "23")]
+    counters: Vec<CountersMessage>,
 }
 
 impl Window {
@@ -112,6 +116,7 @@ impl Window {
             operation_calls: operation_calls.map(|call| call.encode_to_vec().into()).collect(),
             pools_in_use: trace.pools.iter().map(|(device, (used, _))| (device.as_u32(), *used)).collect(),
             pools_reserved: trace.pools.iter().map(|(device, (_, reserved))| (device.as_u32(), *reserved)).collect(),
+            counters: trace.gpu_counters.iter().map(CountersMessage::of).collect(),
         }
     }
 
@@ -135,7 +140,9 @@ impl Window {
         let reserved = |device: &u32| self.pools_reserved.get(device).copied().unwrap_or(0);
         let pool = |(device, used): (&u32, &u64)| (DeviceId::new(*device), (*used, reserved(device)));
         trace.pools = self.pools_in_use.iter().map(pool).collect();
-        let recording = self.into_gpu_recording(&trace);
+        let counters = std::mem::take(&mut self.counters).into_iter().map(CountersMessage::into_counters);
+        let counters = counters.collect::<Option<_>>()?;
+        let recording = GpuRecording { counters, ..self.into_gpu_recording(&trace) };
         let requested = trace.api_calls.iter().map(|call| call.start).collect();
         join_gpu(&mut trace, recording, requested);
         Some(trace)

@@ -78,7 +78,7 @@ impl MetricMeaning {
     }
 
     /// Returns the meaning of this name. A name that is not known is a metric that a program named.
-    #[cfg_attr(not(feature = "read"), allow(dead_code, reason = "only files have names"))]
+    #[cfg_attr(not(any(feature = "read", feature = "cuda")), allow(dead_code, reason = "only files have names"))]
     pub(crate) fn from_name(name: &str) -> Self {
         Self::ALL.into_iter().find(|meaning| meaning.as_str() == name).unwrap_or(Self::Custom)
     }
@@ -151,6 +151,13 @@ impl GpuCounters {
     /// The position in [`metrics`](Self::metrics) of the one with this meaning.
     pub fn position(&self, meaning: MetricMeaning) -> Option<usize> {
         self.metrics.iter().position(|metric| metric.meaning == meaning)
+    }
+
+    /// Whether each sample has all of its values and a time, and samples are in order: those of a file may not be.
+    #[cfg_attr(not(any(feature = "read", feature = "cuda")), allow(dead_code, reason = "only files may be corrupted"))]
+    pub(crate) fn is_consistent(&self) -> bool {
+        let is_whole = self.times.len().checked_mul(self.metrics.len()) == Some(self.values.len());
+        is_whole && self.times.iter().all(|(start, end)| start <= end) && self.times.is_sorted()
     }
 
     /// The bytes of the samples.

@@ -4,7 +4,7 @@ use super::Window;
 use crate::{
     recording::{Pool, RawRecords},
     replay::{replay, tests::message},
-    trace::{Operation, OperationCall, Span, Step, Trace, Work, sample},
+    trace::{MetricMeaning, Operation, OperationCall, Span, Step, Trace, Work, sample},
 };
 use prost::{Message, bytes::Bytes};
 use std::{collections::HashMap, sync::Arc};
@@ -126,5 +126,29 @@ fn an_enter_before_the_first_of_its_call_is_an_error() {
         let mut window = Window::decode(Bytes::from(message())).unwrap();
         window.spans[5].previous = Some(previous);
         assert!(replay(&*window.encode_to_vec()).is_err(), "{previous}");
+    }
+}
+
+#[test]
+fn hardware_counters_come_back_as_they_were_or_not_at_all() {
+    let mut before = operations_trace();
+    let metrics = [("sm", MetricMeaning::SmActive), ("custom", MetricMeaning::Custom)];
+    sample::add_gpu_counters(&mut before, 0, &metrics, 40, &[&[12.5, 1e12], &[0.0, f64::MAX], &[99.0, 0.0]]);
+    before.gpu_counters[0].lost = 7;
+    before.gpu_counters[0].problem = Some("the buffer overflowed".to_owned());
+    let after = replay(&*written(&before)).unwrap();
+    assert_eq!(after.gpu_counters(), before.gpu_counters());
+    assert_eq!(after.losses().gpu_counter_samples, 7);
+
+    let corrupted: [fn(&mut Window); 4] = [
+        |window| drop(window.counters[0].values.pop()),
+        |window| drop(window.counters[0].gaps.pop()),
+        |window| window.counters[0].durations[1] = u64::MAX,
+        |window| drop(window.counters[0].names.pop()),
+    ];
+    for corrupt in corrupted {
+        let mut window = Window::decode(Bytes::from(written(&before))).unwrap();
+        corrupt(&mut window);
+        assert!(replay(&*window.encode_to_vec()).is_err());
     }
 }
