@@ -5,6 +5,8 @@
 mod support;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
+mod counters;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
 mod faults;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod fuzz;

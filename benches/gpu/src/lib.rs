@@ -2,6 +2,7 @@
 //! package.
 
 pub mod raw;
+pub mod work;
 
 use cudarc::{
     driver::{CudaContext, CudaStream, DriverError, result, sys},

@@ -1,17 +1,19 @@
-//! Records the fixtures that the tests replay. `record FILE training|calls` runs a small program like a training on a
-//! GPU and writes CUPTI's records to the file. `training` has kernels, copies, memory, waits, a graph, two threads and
-//! work that is handed over; `calls` has kernels, copies and all API calls.
+//! Records the fixtures that the tests replay. `record FILE training|calls|counters` runs a small program like a training
+//! on a GPU and writes CUPTI's records to the file. `training` has kernels, copies, memory, waits, a graph, two threads
+//! and work that is handed over; `calls` has kernels, copies and all API calls; `counters` has hardware counters of
+//! products of matrices and of copies, whose FLOPs and bytes are known, and of small kernels.
 
 use cudarc::driver::{CudaGraph, CudaStream, sys};
-use gpu_bench::Gpu;
+use gpu_bench::{Gpu, work::Work};
 use kernspan::{
-    Activity, Profiler, Schedule,
+    Activity, Counters, Profiler, Schedule,
     framework::{HandOver, Origin},
 };
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Barrier, mpsc},
     thread,
+    time::Duration,
 };
 use tracing::{info_span, instrument};
 use tracing_subscriber::prelude::*;
@@ -20,27 +22,66 @@ const STEPS: u32 = 6;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let [file, fixture] = arguments.as_slice() else { return Err("usage: record FILE training|calls".into()) };
+    let [file, fixture] = arguments.as_slice() else { return Err("usage: record FILE training|calls|counters".into()) };
     let mut activities = vec![Activity::Host, Activity::Kernels, Activity::Copies];
+    let (mut wait, mut active) = (1, 3);
     match fixture.as_str() {
         "training" => activities.extend([Activity::Memory, Activity::Sync]),
-        _ => activities.push(Activity::ApiCalls),
+        "calls" => activities.push(Activity::ApiCalls),
+        _ => (wait, active) = COUNTED_STEPS,
     }
     let folder = PathBuf::from(format!("{file}.parts"));
-    let (layer, profiler) = Profiler::builder()
+    let mut builder = Profiler::builder()
         .activities(activities)
-        .schedule(Schedule::new().wait(1).warmup(1).active(3).repeat(1))
-        .raw_to_dir(&folder)
-        .build()?;
+        .schedule(Schedule::new().wait(wait).warmup(1).active(active).repeat(1))
+        .raw_to_dir(&folder);
+    if fixture == "counters" {
+        builder = builder.counters(Counters::default());
+    }
+    let (layer, profiler) = builder.build()?;
     assert!(profiler.gpu().is_available(), "{}", profiler.gpu());
     tracing_subscriber::registry().with(layer).init();
-    train(&profiler);
+    match fixture.as_str() {
+        "counters" => train_with_counters(&profiler),
+        _ => train(&profiler),
+    }
     let report = profiler.finish()?;
     println!("{report}");
     let [recorded] = report.files() else { return Err("not one window".into()) };
     std::fs::rename(recorded, Path::new(file))?;
     std::fs::remove_dir(&folder)?;
     Ok(())
+}
+
+/// The steps before those that are recorded with counters, in which the host runs as far ahead of the GPU as it can,
+/// and those that are recorded, of some 3 ms each.
+const COUNTED_STEPS: (u64, u64) = (60, 40);
+
+/// Products of matrices, copies and small kernels, each in a span of its own.
+fn train_with_counters(profiler: &Profiler) {
+    /// The rows of a matrix, and the bytes that a copy reads.
+    const SIZES: [usize; 2] = [4096, 1 << 30];
+    let [size, bytes] = SIZES;
+    let gpu = Gpu::new();
+    let mut work = Work::new(&gpu);
+    let step = |work: &mut Work| {
+        let _step = info_span!("train_step").entered();
+        let flops = 10 * 2 * (size as u64).pow(3);
+        info_span!("compute", op.flops = flops).in_scope(|| (0..10).for_each(|_| work.multiply(size)));
+        info_span!("memory", bytes = 4 * bytes).in_scope(|| (0..2).for_each(|_| work.copy(bytes)));
+        info_span!("small").in_scope(|| {
+            (0..40).for_each(|number| gpu.launch(number % 8, 1, 32, &work.stream).expect("a launch"));
+        });
+    };
+    (0..20).for_each(|_| step(&mut work));
+    work.wait();
+    // The counters are set up in the background.
+    thread::sleep(Duration::from_secs(2));
+    for _ in 0..COUNTED_STEPS.0 + COUNTED_STEPS.1 + 4 {
+        step(&mut work);
+        profiler.step();
+    }
+    work.wait();
 }
 
 fn train(profiler: &Profiler) {

@@ -4,16 +4,17 @@
 //! - `counters truth [INTERVAL_US]` runs matrix products and copies in spans: tensor activity against FLOPs and time,
 //!   DRAM traffic against bytes and time.
 //! - `counters alternate [INTERVAL_US]` alternates spans of about 2 ms, and compares them with each alone.
-//! - `counters cost [ROUNDS]` measures steps recorded without counters, with counters every millisecond and every
-//!   100 µs, in turns, and the time that decoding takes of a core.
+//! - `counters cost [ROUNDS [INTERVAL_US [STEP [METRIC…]]]]` measures steps recorded without and with counters, in turns,
+//!   with the 95 % confidence interval of the ratio, and the time that decoding takes of a core. STEP is `launches`,
+//!   `products`, `copies` or `all`.
 //! - `counters decode` prints the time on a CPU for each sample, for several sets of metrics.
 //! - `counters windows [WINDOWS]` records many windows, and prints the memory of the process.
 //! - `counters plain` runs the work without recording, for other profilers.
 
-mod work;
-
-use self::work::{COPIED, SIZE, Work};
-use gpu_bench::Gpu;
+use gpu_bench::{
+    Gpu,
+    work::{COPIED, SIZE, Work},
+};
 use kernspan::{
     Collected, Counters, Profiler, Schedule, Trace,
     analysis::{Analysis, CounterSubject},
@@ -32,13 +33,19 @@ fn counters_of(argument: Option<&String>) -> Counters {
 
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let number = |index: usize, default: u64| {
+        arguments.get(index).and_then(|text: &String| text.parse().ok()).unwrap_or(default)
+    };
     match arguments.first().map(String::as_str) {
         Some("probe") => probe(&arguments[1..]),
         Some("truth") => truth(counters_of(arguments.get(1))),
         Some("alternate") => alternate(&counters_of(arguments.get(1))),
-        Some("cost") => cost(arguments.get(1).and_then(|text| text.parse().ok()).unwrap_or(20)),
+        Some("cost") => {
+            let step = arguments.get(3).map_or("all", String::as_str);
+            cost(number(1, 60) as usize, number(2, 1000), step, arguments.get(4..).unwrap_or_default());
+        }
         Some("decode") => decode(),
-        Some("windows") => windows(arguments.get(1).and_then(|text| text.parse().ok()).unwrap_or(50)),
+        Some("windows") => windows(number(1, 50) as usize),
         Some("plain") => plain(),
         _ => panic!("counters probe|truth|alternate|cost|decode|windows|plain"),
     }
@@ -225,64 +232,107 @@ fn cpu_time(name: &str) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-fn cost(rounds: usize) {
-    const STEPS: u32 = 250;
+/// Measures a step with and without counters, in turns.
+fn cost(rounds: usize, micros: u64, only: &str, metrics: &[String]) {
     let gpu = Gpu::new();
     let mut work = Work::new(&gpu);
-    (0..300).for_each(|_| step(&gpu, &mut work));
-    work.wait();
-    let kinds = [("none", None), ("1 ms", Some(1000)), ("100 µs", Some(100))];
-    let mut times = vec![Vec::new(); kinds.len()];
-    let mut hosts = vec![Vec::new(); kinds.len()];
-    let mut shares = vec![Vec::new(); kinds.len()];
-    for round in 0..rounds {
-        for index in 0..kinds.len() {
-            let index = if round % 2 == 0 { index } else { kinds.len() - 1 - index };
-            let builder = Profiler::builder().schedule(Schedule::manual()).memory_limit_bytes(2 << 30);
-            let builder = match kinds[index].1 {
-                Some(micros) => builder.counters(Counters::default().every(Duration::from_micros(micros))),
-                None => builder,
+    let steps: [(&str, fn(&Gpu, &mut Work)); 3] = [("launches", step), ("products", products), ("copies", copies)];
+    let defaults = if metrics.is_empty() { Counters::default() } else { Counters::default().without_defaults() };
+    let counters = metrics.iter().fold(defaults, Counters::metric).every(Duration::from_micros(micros));
+    for (name, step) in steps.into_iter().filter(|(name, _)| only == *name || only == "all") {
+        (0..300).for_each(|_| step(&gpu, &mut work));
+        work.wait();
+        let mut ratios = Vec::with_capacity(rounds);
+        let mut decoding = Vec::with_capacity(rounds);
+        let mut without = Vec::with_capacity(rounds);
+        for round in 0..rounds {
+            let counters = counters.clone();
+            let mut measure = |counters| cost_of_window(&gpu, &mut work, step, counters);
+            let (plain, counted) = if round % 2 == 0 {
+                let plain = measure(None);
+                (plain, measure(Some(counters)))
+            } else {
+                let counted = measure(Some(counters));
+                (measure(None), counted)
             };
-            let (layer, profiler) = builder.build().expect("a profiler");
-            std::thread::sleep(Duration::from_millis(700));
-            let recording = tracing_subscriber::registry().with(layer);
-            tracing::subscriber::with_default(recording, || {
-                let guard = profiler.record();
-                (0..20).for_each(|_| step(&gpu, &mut work));
-                work.wait();
-                let (start, before) = (Instant::now(), cpu_time("kernspan-counters"));
-                let host = cpu_time("counters");
-                (0..STEPS).for_each(|_| step(&gpu, &mut work));
-                work.wait();
-                let taken = start.elapsed();
-                hosts[index].push((cpu_time("counters") - host).as_secs_f64() * 1e6 / f64::from(STEPS));
-                times[index].push((taken / STEPS).as_secs_f64() * 1e6);
-                shares[index]
-                    .push(100.0 * (cpu_time("kernspan-counters") - before).as_secs_f64() / taken.as_secs_f64());
-                drop(guard);
-            });
-            profiler.finish().expect("a report");
+            ratios.push(counted.step / plain.step);
+            without.push(plain.step);
+            decoding.push(counted.decoding);
         }
-    }
-    // The lower quartile, the median, the upper quartile.
-    let quartiles = |values: &[f64]| {
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        [1, 2, 3].map(|quarter| sorted[sorted.len() * quarter / 4])
-    };
-    let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
-    for (index, (name, _)) in kinds.iter().enumerate() {
-        let ratios: Vec<_> = times[index].iter().zip(&times[0]).map(|(with, without)| with / without).collect();
-        let ([low, ratio, high], [_, time, _]) = (quartiles(&ratios), quartiles(&times[index]));
+        let (low, ratio, high) = median_within(ratios);
         println!(
-            "counters {name}: {time:.1} µs a step (median of {rounds}), {ratio:.4} times as long in the same round \
-             (quartiles {low:.4} to {high:.4}), {:.4} by the least; the program's thread {:.4} by the least; \
-             decoding {:.1} % of a core",
-            least(&times[index]) / least(&times[0]),
-            least(&hosts[index]) / least(&hosts[0]),
-            quartiles(&shares[index])[1]
+            "{name}: {:.1} µs without counters, {ratio:.4} times as long with them every {micros} µs ({low:.4} to \
+             {high:.4}); decoding {:.1} % of a core",
+            median_within(without).1,
+            100.0 * decoding.iter().sum::<f64>() / decoding.len() as f64,
         );
     }
+}
+
+/// A step that the GPU takes longer for than the host, limited by its arithmetic.
+fn products(_: &Gpu, work: &mut Work) {
+    let _step = tracing::info_span!("step").entered();
+    tracing::info_span!("compute").in_scope(|| (0..8).for_each(|_| work.multiply(4096)));
+}
+
+/// A step that the GPU takes longer for than the host, limited by its memory.
+fn copies(_: &Gpu, work: &mut Work) {
+    let _step = tracing::info_span!("step").entered();
+    tracing::info_span!("memory").in_scope(|| (0..8).for_each(|_| work.copy(COPIED / 8)));
+}
+
+/// What a window costs.
+struct WindowCost {
+    /// The time of a step in microseconds: the median of [`CHUNKS`](Self::CHUNKS) means.
+    step: f64,
+    /// The share of a core that decoding took.
+    decoding: f64,
+}
+
+impl WindowCost {
+    /// The machine is slow for some milliseconds now and then, which a median of short stretches leaves out.
+    const CHUNKS: usize = 25;
+    /// The steps of a chunk.
+    const STEPS: u32 = 8;
+}
+
+/// Records steps in a window of a profiler of its own.
+fn cost_of_window(gpu: &Gpu, work: &mut Work, step: fn(&Gpu, &mut Work), counters: Option<Counters>) -> WindowCost {
+    let builder = Profiler::builder().schedule(Schedule::manual()).memory_limit_bytes(2 << 30);
+    let builder = counters.into_iter().fold(builder, kernspan::ProfilerBuilder::counters);
+    let (layer, profiler) = builder.build().expect("a profiler");
+    // Until the counters are set up, with and without them.
+    std::thread::sleep(Duration::from_millis(600));
+    let subscriber = tracing_subscriber::registry().with(layer);
+    let cost = tracing::subscriber::with_default(subscriber, || {
+        let guard = profiler.record();
+        (0..20).for_each(|_| step(gpu, work));
+        work.wait();
+        let (start, before) = (Instant::now(), cpu_time("kernspan-counters"));
+        let chunk = |_| {
+            let start = Instant::now();
+            (0..WindowCost::STEPS).for_each(|_| step(gpu, work));
+            work.wait();
+            1e6 * start.elapsed().as_secs_f64() / f64::from(WindowCost::STEPS)
+        };
+        let chunks: Vec<_> = (0..WindowCost::CHUNKS).map(chunk).collect();
+        let decoding = cpu_time("kernspan-counters") - before;
+        let decoding = decoding.as_secs_f64() / start.elapsed().as_secs_f64();
+        drop(guard);
+        WindowCost { step: median_within(chunks).1, decoding }
+    });
+    profiler.finish().expect("a report");
+    cost
+}
+
+/// Returns the median, between the ends of its 95 % confidence interval, which the ranks of a binomial distribution give
+/// for any distribution of the values.
+fn median_within(mut values: Vec<f64>) -> (f64, f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let (count, middle) = (values.len() as f64, values.len() / 2);
+    let ranks = (0.98 * count.sqrt()).ceil() as usize;
+    let at = |index: usize| values[index.min(values.len() - 1)];
+    (at(middle.saturating_sub(ranks)), at(middle), at(middle + ranks))
 }
 
 fn decode() {

@@ -1,17 +1,17 @@
 //! Work whose operations and bytes are known: products of matrices, and copies.
 
+use crate::Gpu;
 use cudarc::{
     cublas::{CudaBlas, result::gemm_ex, sys},
     driver::{CudaSlice, CudaStream, LaunchConfig, PushKernelArg},
     nvrtc::compile_ptx,
 };
-use gpu_bench::Gpu;
 use std::{ffi::c_void, sync::Arc};
 
 /// The rows and columns of the matrices.
-pub(crate) const SIZE: usize = 8192;
+pub const SIZE: usize = 8192;
 /// The bytes that a copy reads, and writes.
-pub(crate) const COPIED: usize = 2 << 30;
+pub const COPIED: usize = 2 << 30;
 
 const COPY: &str = r#"
 extern "C" __global__ void copy_all(const float4* a, float4* b, unsigned long long n) {
@@ -28,8 +28,10 @@ extern "C" __global__ void fill(unsigned short* p, unsigned long long n) {
 "#;
 
 /// Work whose FLOPs and bytes are known.
-pub(crate) struct Work {
-    pub(crate) stream: Arc<CudaStream>,
+#[allow(missing_debug_implementations, reason = "cudarc's parts have none")]
+pub struct Work {
+    /// The stream that all of it runs on.
+    pub stream: Arc<CudaStream>,
     blas: CudaBlas,
     copy: cudarc::driver::CudaFunction,
     matrices: [CudaSlice<u16>; 3],
@@ -38,7 +40,12 @@ pub(crate) struct Work {
 
 #[allow(unsafe_code, reason = "kernels and cuBLAS are C")]
 impl Work {
-    pub(crate) fn new(gpu: &Gpu) -> Self {
+    /// Allocates the matrices and buffers.
+    ///
+    /// # Panics
+    ///
+    /// If the driver, NVRTC or cuBLAS fails.
+    pub fn new(gpu: &Gpu) -> Self {
         let stream = gpu.stream();
         let module = gpu.context.load_module(compile_ptx(COPY).expect("NVRTC")).expect("a module");
         let function = |name| module.load_function(name).expect("a kernel");
@@ -56,8 +63,12 @@ impl Work {
         Self { blas, copy: function("copy_all"), matrices, buffers: [buffer(), buffer()], stream }
     }
 
-    /// Multiplies two matrices of bf16.
-    pub(crate) fn multiply(&mut self, size: usize) {
+    /// Multiplies two matrices of bf16, of so many rows and columns, at most [`SIZE`].
+    ///
+    /// # Panics
+    ///
+    /// If cuBLAS fails.
+    pub fn multiply(&mut self, size: usize) {
         use cudarc::driver::{DevicePtr, DevicePtrMut};
         let n = size as i32;
         let (one, zero) = (1.0_f32, 0.0_f32);
@@ -93,7 +104,12 @@ impl Work {
         .expect("a product");
     }
 
-    pub(crate) fn copy(&mut self, bytes: usize) {
+    /// Copies so many bytes within the GPU's memory by a kernel, at most [`COPIED`].
+    ///
+    /// # Panics
+    ///
+    /// If the launch fails.
+    pub fn copy(&mut self, bytes: usize) {
         let count = (bytes / 16) as u64;
         let [from, to] = &mut self.buffers;
         let mut launch = self.stream.launch_builder(&self.copy);
@@ -101,7 +117,32 @@ impl Work {
         unsafe { launch.arg(from).arg(to).arg(&count).launch(config(132 * 16, 512)) }.expect("a launch");
     }
 
-    pub(crate) fn wait(&self) {
+    /// Copies memory of the host to the GPU, at most [`COPIED`] bytes.
+    ///
+    /// # Panics
+    ///
+    /// If the driver fails.
+    pub fn upload(&mut self, bytes: &[u8]) {
+        let mut to = self.buffers[0].slice_mut(..bytes.len());
+        self.stream.memcpy_htod(bytes, &mut to).expect("a copy");
+    }
+
+    /// Copies from the GPU to memory of the host, at most [`COPIED`] bytes.
+    ///
+    /// # Panics
+    ///
+    /// If the driver fails.
+    pub fn download(&mut self, bytes: &mut [u8]) {
+        let from = self.buffers[0].slice(..bytes.len());
+        self.stream.memcpy_dtoh(&from, bytes).expect("a copy");
+    }
+
+    /// Waits until all of it is done.
+    ///
+    /// # Panics
+    ///
+    /// If some of it failed.
+    pub fn wait(&self) {
         self.stream.synchronize().expect("the GPU");
     }
 }

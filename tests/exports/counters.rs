@@ -1,0 +1,92 @@
+//! Tests of hardware counters that an H200 sampled (`benches/gpu`, program `record FILE counters`), against the FLOPs
+//! and the bytes of the work, which are known.
+
+use crate::support::recorded;
+#[cfg(feature = "read")]
+use kernspan::{Chrome, Exporter};
+use kernspan::{
+    Report, Trace,
+    analysis::{Analysis, CounterBound, CounterSubject},
+    report::CounterAverage,
+    trace::MetricMeaning,
+};
+use std::time::Duration;
+
+/// The FLOPs of a product of matrices, and the bytes that a copy reads and writes.
+const FLOPS: f64 = 2.0 * 4096.0 * 4096.0 * 4096.0;
+const BYTES: f64 = 2.0 * (1_u64 << 30) as f64;
+/// The FLOPs of bf16 that the tensor cores of an H200 do in a cycle: 4 of 1024 on each of the 132 SMs.
+const PER_CYCLE: f64 = 132.0 * 4.0 * 1024.0;
+
+/// The mean duration of the kernels of spans of this name. A product clears some memory, too, which takes a microsecond.
+fn kernel_seconds(trace: &Trace, span: &str) -> f64 {
+    let kernels = trace.work().filter(|work| work.kernel().is_some());
+    let of_span = kernels.filter(|work| work.span().is_some_and(|of| of.name() == span));
+    let times: Vec<_> = of_span.map(|work| work.duration().as_secs_f64()).collect();
+    times.iter().sum::<f64>() / times.len() as f64
+}
+
+fn mean(trace: &Trace, span: &str, meaning: MetricMeaning) -> f64 {
+    let window = Analysis::of(trace);
+    let subject = CounterSubject::Span(span.to_owned());
+    let of_span = window.counter_uses().iter().find(|uses| uses.subject == subject).unwrap();
+    of_span.value(meaning).unwrap().mean
+}
+
+#[test]
+fn samples_are_whole_and_cover_the_window() {
+    let trace = recorded("counters");
+    let [counters] = trace.gpu_counters() else { panic!("{:?}", trace.gpu_counters()) };
+    assert_eq!((counters.interval(), counters.lost(), counters.problem()), (Duration::from_millis(1), 0, None));
+    assert_eq!(counters.metrics().len(), 8);
+    let ends: Vec<_> = counters.samples().map(|(time, _)| (time.start, time.end)).collect();
+    // Each follows the one before.
+    assert!(ends.windows(2).all(|pair| pair[0].1 == pair[1].0));
+    let window = trace.end().since(trace.start()).as_secs_f64() * 1e3;
+    assert!((ends.len() as f64 - window).abs() <= 2.0, "{} samples in {window} ms", ends.len());
+    for (_, values) in counters.samples() {
+        for (metric, value) in counters.metrics().iter().zip(values) {
+            let is_sane = *value >= 0.0 && (metric.unit() != "%" || *value <= 100.0);
+            assert!(is_sane, "{}: {value}", metric.label());
+        }
+    }
+}
+
+#[test]
+fn counters_agree_with_arithmetic_within_5_percent() {
+    let trace = recorded("counters");
+    let by_time = FLOPS / kernel_seconds(&trace, "compute");
+    let tensor = mean(&trace, "compute", MetricMeaning::TensorActive) / 100.0;
+    let by_counters = tensor * mean(&trace, "compute", MetricMeaning::SmClock) * PER_CYCLE;
+    assert!((by_counters / by_time - 1.0).abs() < 0.05, "{by_counters:.3e} and {by_time:.3e} FLOP/s");
+
+    let by_time = BYTES / kernel_seconds(&trace, "memory");
+    let [read, write] = [MetricMeaning::DramRead, MetricMeaning::DramWrite].map(|it| mean(&trace, "memory", it));
+    assert!(((read + write) / by_time - 1.0).abs() < 0.05, "{:.3e} and {by_time:.3e} bytes/s", read + write);
+    assert!((read / write - 1.0).abs() < 0.05, "{read:.3e} read and {write:.3e} written");
+}
+
+#[test]
+fn spans_in_the_same_samples_are_told_apart() {
+    let trace = recorded("counters");
+    let report = Report::of([&trace]);
+    let rows = report.counters().rows();
+    let row = |name: &str| -> CounterAverage { rows.iter().find(|row| row.name == name).unwrap().clone() };
+    let (compute, memory, small) = (row("compute"), row("memory"), row("small"));
+    assert_eq!((compute.bound, memory.bound), (Some(CounterBound::Tensor), Some(CounterBound::Memory)));
+    assert!(memory.tensor_active.unwrap() < 1.0 && compute.dram_active.unwrap() < 40.0);
+    // Its kernels take too little of each sample for a figure.
+    assert_eq!((small.sm_active, small.bound), (None, None));
+    let text = report.to_string();
+    let table = text.split_once("GPU counters").unwrap().1;
+    assert!(table.lines().any(|line| line.starts_with("memory ") && line.contains(" memory ")), "{table}");
+}
+
+#[test]
+#[cfg(feature = "read")]
+fn a_json_trace_keeps_every_sample() {
+    let trace = recorded("counters");
+    let folder = tempfile::tempdir().unwrap();
+    let files = Chrome::to_dir(folder.path()).export(&Analysis::of(&trace)).unwrap();
+    assert_eq!(kernspan::read(&files[0]).unwrap()[0].gpu_counters(), trace.gpu_counters());
+}
