@@ -12,7 +12,7 @@ use nvml_wrapper::{
     enum_wrappers::device::{Clock, PcieUtilCounter, TemperatureSensor},
     error::NvmlError,
 };
-use std::{ffi::OsStr, time::Duration};
+use std::{collections::BTreeMap, ffi::OsStr, time::Duration};
 
 /// Reads the GPUs that the process may use.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ struct GpuState {
     name: String,
     meter: EnergyMeter,
     pcie: Option<(Duration, [Option<f64>; 2])>,
-    /// The moment of the last sample of processes, in NVML's microseconds.
-    processes_seen: u64,
+    /// The newest sample of a process, in NVML's microseconds, and when it was read.
+    newest_sample: Option<(u64, Duration)>,
 }
 
 impl GpuReader {
@@ -63,7 +63,7 @@ impl GpuReader {
                 name: name.clone(),
                 meter: EnergyMeter::new(VitalSubject::Gpu(device), EnergyMeter::NVML_UPDATE),
                 pcie: None,
-                processes_seen: 0,
+                newest_sample: None,
             }
         };
         let gpus: Vec<_> = (0..).zip(visible).map(state).collect();
@@ -116,7 +116,7 @@ impl GpuState {
         self.meter.add(PowerReading { at, counter, power: vitals.power, wraps_at: None });
         vitals.energy = self.meter.joules();
         [vitals.pcie_received, vitals.pcie_sent] = self.pcie(&device, at);
-        vitals.other_processes = self.other_processes(&device);
+        vitals.other_processes = self.other_processes(&device, at);
         vitals
     }
 
@@ -127,18 +127,62 @@ impl GpuState {
         self.pcie.insert(last.unwrap_or_else(new)).1
     }
 
-    /// Returns the time of the SMs that other processes used. It is known only if NVML names this process, too: in a
-    /// container it may have another number there.
-    fn other_processes(&mut self, device: &Device<'_>) -> Option<f64> {
+    /// How far back a sample of a process counts. NVML makes some five of them a second, but the first ones of a process
+    /// may come 1.5 s late, and none in which it did nothing (seen on an H200 with driver 580). It returns the mean of
+    /// those since the moment that it is asked about.
+    const PROCESSES_BACK: Duration = Duration::from_secs(1);
+
+    /// Returns the time of the SMs that other processes used in the last second. It is known only if NVML names this
+    /// process, too: in a container it may have another number there.
+    fn other_processes(&mut self, device: &Device<'_>, at: Duration) -> Option<f64> {
         let own = std::process::id();
         let processes = device.running_compute_processes().ok()?;
         if !processes.iter().any(|process| process.pid == own) {
             return None;
         }
-        // Without any new sample, this is an error, and nobody used the GPU.
-        let samples = device.process_utilization_stats(self.processes_seen).unwrap_or_default();
-        self.processes_seen = samples.iter().map(|sample| sample.timestamp).max().unwrap_or(self.processes_seen);
-        let others = samples.iter().filter(|sample| sample.pid != own).map(|sample| f64::from(sample.sm_util));
-        Some(others.sum::<f64>().min(100.0))
+        // Not those since the newest one: a sample may come later than those of other processes that are newer.
+        let known = self.newest_sample;
+        let since = known.map_or(0, |(newest, read)| {
+            newest.saturating_add(micros(at.saturating_sub(read))).saturating_sub(micros(Self::PROCESSES_BACK))
+        });
+        // Without any sample since then, this is an error, and nobody used the GPU.
+        let samples = device.process_utilization_stats(since).unwrap_or_default();
+        let newest = samples.iter().map(|sample| sample.timestamp).max();
+        if let Some(newest) = newest.filter(|newest| known.is_none_or(|(known, _)| *newest > known)) {
+            self.newest_sample = Some((newest, at));
+        }
+        // The first ones may be from before the run.
+        if known.is_none() && newest.is_some() {
+            return None;
+        }
+        Some(use_of_others(own, samples.iter().map(|sample| (sample.pid, sample.timestamp, sample.sm_util))))
+    }
+}
+
+/// Returns the use of the SMs by processes but one, in percent: the latest sample of each, as number, time and percent.
+fn use_of_others(own: u32, samples: impl Iterator<Item = (u32, u64, u32)>) -> f64 {
+    let mut latest: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
+    for (process, time, percent) in samples.filter(|(process, ..)| *process != own) {
+        let known = latest.entry(process).or_insert((time, percent));
+        *known = (*known).max((time, percent));
+    }
+    f64::from(latest.values().map(|(_, percent)| *percent).fold(0, u32::saturating_add).min(100))
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::use_of_others;
+
+    #[test]
+    fn the_latest_sample_of_each_other_process_counts() {
+        let of = |samples: &[(u32, u64, u32)]| use_of_others(7, samples.iter().copied());
+        assert_eq!(of(&[]).to_string(), "0");
+        assert_eq!(of(&[(7, 5, 90)]), 0.0);
+        assert_eq!(of(&[(8, 9, 20), (7, 5, 90), (8, 3, 60), (9, 1, 5)]), 25.0);
+        assert_eq!(of(&[(8, 9, u32::MAX), (9, 9, 60)]), 100.0);
     }
 }

@@ -7,7 +7,7 @@ use super::{
 use crate::analysis::MachineVitals;
 use procfs_core::{
     CpuTime, DiskStat, DiskStats, ExplicitSystemInfo, FromBufRead, FromBufReadSI, FromRead, KernelStats, LoadAverage,
-    Meminfo, VmStat, net::InterfaceDeviceStatus,
+    Meminfo, VmStat, net::InterfaceDeviceStatus, parse_pressure_record,
 };
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ pub(super) struct MachineReader {
     cpus: usize,
     /// Busy, idle, waiting for disks, taken by the hypervisor.
     times: Shares<4>,
+    /// How long threads waited for CPUs, disks and memory.
+    pressures: [Rate; 3],
     swap_in: Rate,
     swap_out: Rate,
     disk_read: Rate,
@@ -37,6 +39,7 @@ impl MachineReader {
         Self {
             cpus: cpus.max(1),
             times: Shares::default(),
+            pressures: [rate; 3],
             swap_in: rate,
             swap_out: rate,
             disk_read: rate,
@@ -62,6 +65,7 @@ impl MachineReader {
             vitals.cpu = Some((100.0 - idle - iowait).max(0.0));
             (vitals.iowait, vitals.steal) = (Some(iowait), Some(steal));
         }
+        [vitals.cpu_pressure, vitals.io_pressure, vitals.memory_pressure] = self.read_pressures(files, at);
         vitals.load = files.parse("proc/loadavg", |text| LoadAverage::from_read(text)).map(|load| f64::from(load.one));
         if let Some(memory) = files.parse("proc/meminfo", |text| Meminfo::from_buf_read(text)) {
             let percent = |part: u64, all: u64| (all > 0).then(|| 100.0 * part as f64 / all as f64);
@@ -79,6 +83,20 @@ impl MachineReader {
         self.read_disks(files, at, &mut vitals);
         self.read_networks(files, at, &mut vitals);
         vitals
+    }
+
+    /// Reads how long threads waited, by Linux's pressure stall information; in percent of the time. Of several threads
+    /// that wait at once, it counts one.
+    fn read_pressures(&mut self, files: &SystemFiles, at: Duration) -> [Option<f64>; 3] {
+        const FILES: [&str; 3] = ["proc/pressure/cpu", "proc/pressure/io", "proc/pressure/memory"];
+        let mut percent = [None; 3];
+        for ((percent, rate), file) in percent.iter_mut().zip(&mut self.pressures).zip(FILES) {
+            // The first line is about some threads, the second, which older kernels lack for CPUs, about all of them.
+            let record = files.text(file).and_then(|text| parse_pressure_record(text.lines().next()?).ok());
+            let micros = record.map(|record| record.total as f64);
+            *percent = rate.per_second(at, micros).map(|micros| (micros / 1e4).min(100.0));
+        }
+        percent
     }
 
     fn read_disks(&mut self, files: &SystemFiles, at: Duration, vitals: &mut MachineVitals) {

@@ -114,8 +114,13 @@ fn the_machine_is_read_as_linux_counts() {
         let zeros = "0 0 0 0 0 0 0";
         format!("Inter-|\n face |\n    lo: 999999 {zeros} 999999 {zeros}\n  eth0: {eth} {zeros} {eth} {zeros}\n")
     };
+    let pressure = |kind, total| format!("{kind} avg10=0.00 avg60=1.25 avg300=0.50 total={total}\n");
+    let both = |total| pressure("some", total) + &pressure("full", total / 2);
     let tree = Tree::of(&[
         ("proc/stat", &stat([100, 800, 50, 50])),
+        // As Linux 5.12 has it.
+        ("proc/pressure/cpu", &pressure("some", 5_000_000)),
+        ("proc/pressure/io", &both(100_000)),
         ("proc/loadavg", "3.25 1.0 0.5 2/300 4242\n"),
         ("proc/meminfo", "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 250 kB\nBuffers: 0 kB\nCached: 0 kB\n"),
         ("proc/vmstat", "pswpin 10\npswpout 20\n"),
@@ -129,6 +134,8 @@ fn the_machine_is_read_as_linux_counts() {
     assert_eq!((first.cpu, first.load), (None, Some(3.25)));
     tree.write(&[
         ("proc/stat", &stat([160, 820, 60, 60])),
+        ("proc/pressure/cpu", &pressure("some", 5_600_000)),
+        ("proc/pressure/io", &both(350_000)),
         ("proc/vmstat", "pswpin 12\npswpout 20\n"),
         ("proc/diskstats", &disks(3000, 700)),
         ("proc/self/net/dev", &net(9000)),
@@ -136,6 +143,7 @@ fn the_machine_is_read_as_linux_counts() {
     let second = machine.read(&files, 2 * SECOND);
     // Of 100 ticks: 60 busy, 20 idle, 10 waiting for disks, 10 taken by the hypervisor.
     assert_eq!((second.cpu, second.iowait, second.steal), (Some(70.0), Some(10.0), Some(10.0)));
+    assert_eq!((second.cpu_pressure, second.io_pressure, second.memory_pressure), (Some(60.0), Some(25.0), None));
     let page = rustix::param::page_size() as f64;
     assert_eq!((second.swap_in, second.swap_out), (Some(2.0 * page), Some(0.0)));
     // Neither partitions nor loop devices count twice.
