@@ -155,7 +155,7 @@ pub enum FindingKind {
     SlowRank,
     /// Some steps take longer while the CPUs are saturated.
     CpuSaturated,
-    /// Some steps take longer while CPUs wait for a disk.
+    /// Some steps take longer while threads wait for a disk.
     DiskWait,
     /// Some steps take longer while the machine swaps.
     Swapping,
@@ -264,7 +264,7 @@ impl FindingKind {
             Self::ExposedCollective => "Kernels that exchange data between ranks run while nothing else does.",
             Self::SlowRank => "One rank takes longer than the others, which wait for it.",
             Self::CpuSaturated => "Some steps take longer while the CPUs are saturated.",
-            Self::DiskWait => "Some steps take longer while CPUs wait for a disk.",
+            Self::DiskWait => "Some steps take longer while threads wait for a disk.",
             Self::Swapping => "Some steps take longer while the machine swaps.",
             Self::ClockThrottling => "Some steps take longer while clocks are lowered because of temperature or power.",
             Self::SharedGpu => "Some steps take longer while another process uses the GPU.",

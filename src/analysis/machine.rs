@@ -21,6 +21,22 @@ struct Condition {
     signs: &'static [(&'static str, &'static str, f64)],
     /// What steps do, in words.
     during: &'static str,
+    /// How long a reading still has the condition when it is over, and how late it may begin to have it.
+    late: Late,
+}
+
+/// How readings follow a condition.
+#[derive(Clone, Copy)]
+struct Late {
+    over: Duration,
+    begins: Duration,
+}
+
+impl Late {
+    /// Readings are of the time since the one before.
+    const NONE: Self = Self { over: Duration::ZERO, begins: Duration::ZERO };
+    /// NVML's samples of processes: each counts for a second, and the first ones came 0.1 to 1.5 s late on an H200.
+    const PROCESSES: Self = Self { over: Duration::from_secs(1), begins: Duration::from_millis(1500) };
 }
 
 /// The rules. The values are chosen: of a CPU, what is commonly called saturated; of disks and of other processes, what
@@ -30,26 +46,32 @@ const CONDITIONS: [Condition; 5] = [
         kind: FindingKind::CpuSaturated,
         signs: &[("container", "cpu", 90.0), ("container", "cpu_throttled", 20.0), ("machine", "cpu", 90.0)],
         during: "while the CPUs are saturated",
+        late: Late::NONE,
     },
     Condition {
         kind: FindingKind::DiskWait,
-        signs: &[("machine", "iowait", 10.0)],
-        during: "while CPUs wait for a disk",
+        // One thread that waits is little of the time of many CPUs, but all of the pressure.
+        signs: &[("machine", "iowait", 10.0), ("machine", "io_pressure", 20.0)],
+        during: "while threads wait for a disk",
+        late: Late::NONE,
     },
     Condition {
         kind: FindingKind::Swapping,
         signs: &[("machine", "swap_in", 1e6), ("machine", "swap_out", 1e6)],
         during: "while the machine swaps",
+        late: Late::NONE,
     },
     Condition {
         kind: FindingKind::ClockThrottling,
         signs: &[("gpu", "thermal_throttle", 0.0), ("gpu", "power_throttle", 0.0), ("machine", "throttles", 0.0)],
         during: "while clocks are lowered because of temperature or power",
+        late: Late::NONE,
     },
     Condition {
         kind: FindingKind::SharedGpu,
         signs: &[("gpu", "other_processes", 5.0)],
         during: "while another process uses the GPU",
+        late: Late::PROCESSES,
     },
 ];
 
@@ -58,6 +80,8 @@ const STEPS: usize = 4;
 const READINGS: usize = 2;
 /// The part of a step's time that has to be within readings, and within those with the condition.
 const MOST_OF: f64 = 0.5;
+/// The part of the time after a step that has to be within readings, if they are late: the last one may be missing.
+const NEARLY_ALL: f64 = 0.9;
 /// The standard errors by which both sides have to differ. Five rules look at each window; a difference of three is by
 /// chance in one of seven hundred.
 const ERRORS: f64 = 3.0;
@@ -72,25 +96,34 @@ struct Signal<'a> {
     limit: f64,
 }
 
+/// What readings say of a stretch of time.
+#[derive(Clone, Copy, Default)]
+struct Stretch {
+    /// The nanoseconds that readings stand for, and those of readings with the condition.
+    known: f64,
+    above: f64,
+    /// The mean value.
+    mean: f64,
+}
+
 impl Signal<'_> {
-    /// Returns the nanoseconds of a stretch that readings stand for, those with the condition, and the mean value. A
-    /// reading stands for the time since the one before.
-    fn over(&self, step: &Step) -> (f64, f64, f64) {
+    /// Returns what readings say of a stretch. A reading stands for the time since the one before.
+    fn over(&self, start: Timestamp, end: Timestamp) -> Stretch {
         let samples = self.counter.samples();
-        // The first reading that ends in the step or later.
-        let first = samples.partition_point(|&(at, _)| at <= step.start()).max(1);
+        // The first reading that ends in the stretch or later.
+        let first = samples.partition_point(|&(at, _)| at <= start).max(1);
         let (mut known, mut above, mut sum) = (0.0, 0.0, 0.0);
         for pair in samples.get(first - 1..).unwrap_or_default().windows(2) {
             let ((before, _), (at, value)) = (pair[0], pair[1]);
-            if before >= step.end() {
+            if before >= end {
                 break;
             }
-            let nanos = at.min(step.end()).since(before.max(step.start())).as_nanos() as f64;
+            let nanos = at.min(end).since(before.max(start)).as_nanos() as f64;
             known += nanos;
             sum += nanos * value;
             above += if value > self.limit { nanos } else { 0.0 };
         }
-        (known, above, if known > 0.0 { sum / known } else { 0.0 })
+        Stretch { known, above, mean: if known > 0.0 { sum / known } else { 0.0 } }
     }
 
     /// Returns the moments of readings with the condition.
@@ -154,18 +187,26 @@ fn finding(trace: &Trace, steps: &[&Step], condition: &Condition) -> Option<Find
     // The sign that says most, for the evidence.
     let worst = signals.iter().max_by_key(|signal| signal.moments().count())?;
     let (mut slowed, mut others) = (Side::default(), Side::default());
+    let Late { over, begins } = condition.late;
     for &step in steps {
         let nanos = step.duration().as_nanos() as f64;
-        let over = |signal: &Signal<'_>| signal.over(step);
-        let most = |part: fn((f64, f64, f64)) -> f64| signals.iter().map(over).map(part).fold(0.0, f64::max);
-        let (known, above) = (most(|(known, ..)| known), most(|(_, above, _)| above));
-        let side = match (known >= MOST_OF * nanos, above >= MOST_OF * nanos, above) {
-            (true, true, _) => &mut slowed,
-            (true, false, 0.0) => &mut others,
+        let most = |part: fn(Stretch) -> f64, later: Duration, longer: Duration| {
+            let stretch = |signal: &Signal<'_>| signal.over(step.start() + later, step.end() + later + longer);
+            signals.iter().map(stretch).map(part).fold(0.0, f64::max)
+        };
+        let above = |later| most(|stretch| stretch.above, later, Duration::ZERO) >= MOST_OF * nanos;
+        let never = || {
+            let least = MOST_OF * nanos + NEARLY_ALL * begins.as_nanos() as f64;
+            most(|stretch| stretch.above, Duration::ZERO, begins) == 0.0
+                && most(|stretch| stretch.known, Duration::ZERO, begins) >= least
+        };
+        let side = match above(Duration::ZERO) {
+            true if above(over) => &mut slowed,
+            false if never() => &mut others,
             _ => continue,
         };
         side.steps.push(step);
-        side.values.push(worst.over(step).2);
+        side.values.push(worst.over(step.start(), step.end()).mean);
     }
     if slowed.steps.len() < STEPS || others.steps.len() < STEPS {
         return None;
@@ -173,7 +214,7 @@ fn finding(trace: &Trace, steps: &[&Step], condition: &Condition) -> Option<Find
     let ((long, long_variance), (short, short_variance)) = (slowed.mean(), others.mean());
     let (difference, error) = (long - short, (long_variance + short_variance).sqrt());
     let count = slowed.steps.len() + others.steps.len();
-    let share = slowed.steps.len() as f64 / count as f64;
+    let share = share_of_steps(&signals, steps, long, short);
     let step = short + share * difference;
     if difference <= ERRORS * error || share * difference < LEAST_SHARE * step {
         return None;
@@ -206,6 +247,18 @@ fn finding(trace: &Trace, steps: &[&Step], condition: &Condition) -> Option<Find
         step: time(step).max(Duration::from_nanos(1)),
         steps: count as u64,
     })
+}
+
+/// Returns the share of steps that the condition slows down: by the time that it was there, as steps at its edges are on
+/// neither side, and by how many steps of each kind fit into that time.
+fn share_of_steps(signals: &[Signal<'_>], steps: &[&Step], long: f64, short: f64) -> f64 {
+    let Some((first, last)) = steps.first().zip(steps.last()) else { return 0.0 };
+    let all = signals.iter().map(|signal| signal.over(first.start(), last.end()));
+    let Some(Stretch { known, above, .. }) = all.max_by(|one, other| one.above.total_cmp(&other.above)) else {
+        return 0.0;
+    };
+    let (with, without) = (above / long, (known - above) / short);
+    with / (with + without)
 }
 
 /// Returns the counter, if it is of a sign that the condition is about.
@@ -290,10 +343,10 @@ mod tests {
         let cases = [
             ("container.cpu_throttled", 50.0, FindingKind::CpuSaturated),
             ("machine.iowait", 30.0, FindingKind::DiskWait),
+            ("machine.io_pressure", 60.0, FindingKind::DiskWait),
             ("machine.swap_in", 50e6, FindingKind::Swapping),
             ("gpu0.thermal_throttle", 100.0, FindingKind::ClockThrottling),
             ("gpu3.power_throttle", 100.0, FindingKind::ClockThrottling),
-            ("gpu1.other_processes", 40.0, FindingKind::SharedGpu),
         ];
         for (sign, high, kind) in cases {
             let trace = trace(sign, [0.0, high], 4 * MILLI);
@@ -302,6 +355,42 @@ mod tests {
             assert!(Analysis::of(&trace).findings().iter().any(|finding| finding.kind == kind), "{sign}");
         }
         assert_eq!(machine_findings(&trace("gpu0.power", [100.0, 700.0], 4 * MILLI)), []);
+    }
+
+    /// Returns sixty steps of 200 ms, of which those in the seconds 4 to 8 take `longer` milliseconds more. Readings, ten
+    /// a second, have the condition from `begins` to `over`.
+    fn late_trace(longer: u64, [begins, over]: [f64; 2]) -> Trace {
+        let mut host = HostTrace::default();
+        let mut now = 0;
+        for step in 0..60_u64 {
+            let is_slow = (4_000..8_000).contains(&now);
+            let millis = 200 + step % 3 + if is_slow { longer } else { 0 };
+            host.step(MILLI * millis).span(0, "train_step", 0, MILLI * millis - 10);
+            now += millis;
+        }
+        let mut trace = host.trace();
+        let readings = (0..=now / 100).map(|index| {
+            let second = index as f64 / 10.0;
+            (at(index * 100 * MILLI), if second > begins && second <= over { 90.0 } else { 0.0 })
+        });
+        add_counter(&mut trace, "vitals.gpu1.other_processes", &readings.collect::<Vec<_>>());
+        trace
+    }
+
+    #[test]
+    fn readings_of_other_processes_are_late_and_go_on() {
+        // Another process that does nothing more, and one that has ended.
+        for (begins, over) in [(4.1, 9.0), (5.4, 9.0), (4.4, 8.0)] {
+            let finding = only(&late_trace(100, [begins, over]));
+            assert_eq!(finding.kind, FindingKind::SharedGpu);
+            let (title, saving) = (&finding.title, finding.saving.likely.as_secs_f64() * 1e3);
+            assert!(title.contains("steps take 100 ms longer"), "{title}");
+            // 13 or 14 of 60 steps: 23 ms.
+            assert!((19.0..31.0).contains(&saving), "{begins} to {over}: {saving}");
+        }
+        assert_eq!(machine_findings(&late_trace(0, [5.4, 9.0])), []);
+        // Too short to tell.
+        assert_eq!(machine_findings(&late_trace(100, [8.2, 8.9])), []);
     }
 
     #[test]

@@ -11,6 +11,8 @@ mod faults;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod fuzz;
 mod golden;
+#[cfg(feature = "read")]
+mod machine;
 mod pipeline;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod replay;

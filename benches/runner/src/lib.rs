@@ -11,12 +11,20 @@
 //!
 //! With `--tiny`, the models are small and few steps run, also on the CPU: a test that no case fails. `--time` and
 //! `--record` run only one of the two parts.
+//!
+//! `trainings --stress FOLDER [CASE...]` runs the repaired variant of each case for some seconds on a machine that is
+//! slowed down for a part of them: by busy threads, by a busy disk, by another training on the GPU. It prints what each
+//! cost, and what the findings about the machine say. `stress.jsonl` in the folder has a line for each. `--stress=gpu`
+//! runs one kind only. With `--even` or `--odd` only every second case runs, so that rules can be changed by one half
+//! and be judged by the other.
 
 mod case;
 mod program;
 mod random;
 mod recording;
 mod row;
+mod stress;
+mod stressor;
 mod timing;
 pub mod workers;
 
