@@ -3,7 +3,7 @@
 use super::{RequestLog, RequestRecorder, Requests, request_log::RequestLogWriter};
 use crate::{
     failure::{Failure, Failures, panic_message},
-    request::{Progress, RecordRequest, Requested},
+    request::{Progress, RecordRequest, Requested, Ticket},
     thread::spawn,
     trace::Metadata,
 };
@@ -118,10 +118,14 @@ impl Served {
 
     /// Asks for a window.
     fn ask(&mut self, record: Option<&Record>, request: RecordRequest, because: &str) {
-        // A request that cannot be met has failed at once.
+        // One that cannot be met has failed at once.
         if let Some(record) = record
             && let Progress::Failed(reason) = record(request).progress()
         {
+            // It is in the window that is open, which is exported anyway.
+            if reason == Ticket::OTHER_WINDOW {
+                return tracing::info!("kernspan: no window of its own for {because}: another one is open");
+            }
             let error = format!("no window for {because}: {reason}");
             self.failures.add_new(Failure::new("request_on", None, error.into()));
         }

@@ -247,7 +247,7 @@ impl Session {
         }
         match state.window.as_mut().filter(|window| window.kind.is_flight()) {
             Some(window) => window.ticket = Some(ticket),
-            None => return ticket.fail("the flight recorder does not run while another window is open"),
+            None => return ticket.fail(Ticket::OTHER_WINDOW),
         }
         if !state.is_forked() {
             self.finish_window(&mut state, Kept::Written, false);
