@@ -3,7 +3,7 @@
 use crate::model::Model;
 use candle_core::Result;
 use std::{
-    io,
+    error::Error,
     sync::mpsc::{Receiver, Sender, channel},
     thread,
 };
@@ -34,7 +34,15 @@ pub(crate) struct Generated {
 }
 
 /// Starts the thread. It ends when the sender is dropped.
-pub(crate) fn start(model: Model) -> io::Result<Sender<Job>> {
+///
+/// # Errors
+///
+/// If the model or the thread fails.
+pub(crate) fn start(model: Model) -> std::result::Result<Sender<Job>, Box<dyn Error>> {
+    // On a GPU, the first use of each kernel takes long. No request has to wait for that.
+    for size in [1, LARGEST_BATCH] {
+        model.decode(&model.prefill(&vec![[b' '; PROMPT]; size])?)?;
+    }
     let (sender, jobs) = channel();
     thread::Builder::new().name("model".to_owned()).spawn(move || run(&model, &jobs))?;
     Ok(sender)

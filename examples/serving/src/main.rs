@@ -1,11 +1,14 @@
-//! A web service that generates text with a small model on the CPU.
+//! A web service that generates text with a small model.
 //!
 //! ```sh
 //! cargo run --release -p serving-example                          # under load from a second process, for ten seconds
 //! cargo run --release -p serving-example -- test 600 20           # for ten minutes, twenty requests a second
 //! cargo run --release -p serving-example -- serve 127.0.0.1:8080  # until Ctrl-C, under a load of your own:
 //! oha -z 60s -q 20 --latency-correction -m POST -d prompt http://127.0.0.1:8080/complete/24
+//! cargo run --release -p serving-example --features cuda          # on an NVIDIA GPU; needs nvcc to build
 //! ```
+//!
+//! On a GPU, half of a test is recorded, so that the report has the GPU time of requests.
 //!
 //! `test` prints the percentiles of the load generator next to those of the service, and fails if a request was lost.
 //! One request generates far more than the others. The trace of the seconds around it is in `runs/serving/slow`, and
@@ -16,8 +19,10 @@ mod load;
 mod model;
 mod service;
 
+use candle_core::Device;
 use kernspan::{
     FlightRecorder, Perfetto, Profiler, Report, Schedule,
+    control::RecordRequest,
     serving::{RequestKind, RequestLog, Slo},
     trace::Span,
     units,
@@ -100,7 +105,8 @@ impl Service {
         tracing_subscriber::registry().with(layer).with(print).init();
         let runtime = runtime()?;
         let listener = runtime.block_on(TcpListener::bind(address))?;
-        let router = service::router(batcher::start(model::Model::new()?)?);
+        let device = Device::cuda_if_available(0)?;
+        let router = service::router(batcher::start(model::Model::new(&device)?)?);
         Ok(Self { profiler, runtime, listener, router })
     }
 
@@ -123,6 +129,11 @@ fn serve(address: &str) -> Result<Report, Box<dyn Error>> {
 fn test(load: Load) -> Result<(), Box<dyn Error>> {
     let start = SystemTime::now();
     let service = Service::new("127.0.0.1:0")?;
+    if service.profiler.gpu().is_available() {
+        let half = Duration::from_secs(load.seconds) / 2;
+        // Its end is in the report; nobody waits for it.
+        let _ = service.profiler.control().record(RecordRequest::duration(half));
+    }
     let arguments = [service.listener.local_addr()?.to_string(), load.seconds.to_string(), load.per_second.to_string()];
     let (ended, end) = oneshot::channel::<()>();
     let generator = std::thread::spawn(move || {

@@ -14,23 +14,25 @@ pub(crate) struct Model {
     embedding: Embedding,
     lstm: LSTM,
     head: Linear,
+    device: Device,
 }
 
 impl Model {
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new(device: &Device) -> Result<Self> {
         // Not variables, which would keep every operation for a backward pass.
-        let builder = VarBuilder::zeros(DType::F32, &Device::Cpu);
+        let builder = VarBuilder::zeros(DType::F32, device);
         Ok(Self {
             embedding: embedding(TOKENS, SIZE, builder.pp("embedding"))?,
             lstm: lstm(SIZE, SIZE, Default::default(), builder.pp("lstm"))?,
             head: linear(SIZE, TOKENS, builder.pp("head"))?,
+            device: device.clone(),
         })
     }
 
     /// Reads prompts. Returns the state after them.
     #[tracing::instrument(skip_all)]
     pub(crate) fn prefill<const LENGTH: usize>(&self, prompts: &[[u8; LENGTH]]) -> Result<LSTMState> {
-        let tokens = Tensor::from_slice(prompts.as_flattened(), (prompts.len(), LENGTH), &Device::Cpu)?;
+        let tokens = Tensor::from_slice(prompts.as_flattened(), (prompts.len(), LENGTH), &self.device)?;
         let mut states = self.lstm.seq(&self.embedding.forward(&tokens)?)?;
         states.pop().map_or_else(|| self.lstm.zero_state(prompts.len()), Ok)
     }
