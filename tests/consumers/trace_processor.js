@@ -57,6 +57,11 @@ const fields = (bytes) => {
   const found = {};
   for (let at = 0, tag, value; at < bytes.length; ) {
     [tag, at] = readVarint(bytes, at);
+    // Fixed64 and fixed32, which nothing here is about.
+    if ((tag & 7) === 1 || (tag & 7) === 5) {
+      at += (tag & 7) === 1 ? 8 : 4;
+      continue;
+    }
     [value, at] = readVarint(bytes, at);
     if ((tag & 7) === 0) found[tag >>> 3] = value;
     else {

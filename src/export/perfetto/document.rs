@@ -79,7 +79,7 @@ fn write_host_memory(out: &mut TrackWriter<'_>) -> io::Result<()> {
     if changes.is_empty() {
         return Ok(());
     }
-    let bytes = CounterDescriptor { unit: Some(Unit::SizeBytes as i32) };
+    let bytes = CounterDescriptor { unit: Some(Unit::SizeBytes as i32), ..CounterDescriptor::default() };
     let mut sequence = out.counter(out.uuid, "CPU memory in use".to_owned(), bytes)?;
     changes.iter().try_for_each(|change| sequence.count(&mut out.packets, change.at, change.in_use as f64))
 }

@@ -75,7 +75,7 @@ fn write_memory(out: &mut TrackWriter<'_>, group: u64, device: DeviceId) -> io::
     if allocations.peek().is_none() {
         return Ok(());
     }
-    let bytes = CounterDescriptor { unit: Some(Unit::SizeBytes as i32) };
+    let bytes = CounterDescriptor { unit: Some(Unit::SizeBytes as i32), ..CounterDescriptor::default() };
     let mut sequence = out.counter(group, "memory in use".to_owned(), bytes)?;
     allocations.try_for_each(|allocation| sequence.count(&mut out.packets, allocation.at(), allocation.in_use() as f64))
 }
@@ -85,11 +85,18 @@ fn write_counters(out: &mut TrackWriter<'_>, group: u64, device: DeviceId) -> io
     let trace = out.trace;
     for counters in trace.gpu_counters().iter().filter(|counters| counters.device() == device) {
         for (index, metric) in counters.metrics().iter().enumerate() {
-            let name = match metric.unit() {
-                "" => metric.label().to_owned(),
-                unit => format!("{} ({unit})", metric.label()),
+            let unit = match metric.unit() {
+                "" => None,
+                // As Perfetto writes it; the other units are the same.
+                "By/s" => Some("B/s"),
+                unit => Some(unit),
             };
-            let mut sequence = out.counter(group, name, CounterDescriptor::default())?;
+            let counter = CounterDescriptor {
+                unit_name: unit.map(str::to_owned),
+                y_axis_share_key: unit.filter(|unit| *unit == "%").map(str::to_owned),
+                ..CounterDescriptor::default()
+            };
+            let mut sequence = out.counter(group, metric.label().to_owned(), counter)?;
             // A sample is drawn from its start; after the last one, the value is unknown.
             for (time, values) in counters.samples() {
                 // A ratio of events that did not happen is no number.

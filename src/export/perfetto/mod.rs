@@ -48,9 +48,11 @@ use std::{
 /// Slices have the same categories as in [`Chrome`](crate::Chrome), such as `cpu_op`, `kernel` and `gpu_memcpy`, so one
 /// SQL query serves both formats.
 ///
-/// Kernels are written a second time as Perfetto's own GPU events, for its tab *GPU Compute* (Perfetto 55 and later):
-/// a table of all launches, and for each its grid, block, registers, shared memory, theoretical occupancy and waves. In
-/// SQL they are in `gpu_slice`, and not among the slices of a category.
+/// Kernels are written a second time as Perfetto's own GPU events, for its tab *GPU Compute*: a table of all launches,
+/// and for each its grid, block, registers, shared memory and waves. The tab is in Perfetto 55 and later, as a plugin
+/// that is off by default: `https://ui.perfetto.dev/#!/?enablePlugins=com.meta.GpuCompute`. In SQL the kernels are in
+/// `gpu_slice`, and not among the slices of a category.
+///
 /// Stacks sampled on the CPU are callstacks on the tracks of their threads. Selecting a range shows a flame graph.
 /// Waits are left out.
 ///

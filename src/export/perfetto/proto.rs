@@ -130,6 +130,11 @@ pub(super) struct ThreadDescriptor {
 pub(super) struct CounterDescriptor {
     #[prost(enumeration = "Unit", optional, tag = "3")]
     pub(super) unit: Option<i32>,
+    #[prost(string, optional, tag = "6")]
+    pub(super) unit_name: Option<String>,
+    /// Tracks with the same key have the same scale.
+    #[prost(string, optional, tag = "7")]
+    pub(super) y_axis_share_key: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Enumeration)]
