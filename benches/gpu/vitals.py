@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares the vital signs of a GPU with what this program reads of NVML in the same run, every 10 ms.
+"""Compares the vital signs of a GPU with what this program reads of NVML in the same run, every 10 to 15 ms.
 
     benches/gpu/vitals.py target/release/vitals [SECONDS [MILLIS]]
 
-Each of six phases takes SECONDS (10), and kernspan reads every MILLIS (100). Energy is compared with the integral of the
-instantaneous power, over the whole run and in each phase; traffic over PCIe with the bytes that were copied; other signs
-with their means. Exits with 1 if energy is off by more than 2 % over the run or in a phase of 10 s or more.
+Each of six phases takes SECONDS (10), and kernspan reads every MILLIS (100). Energy is compared with the integral of
+the instantaneous power, over the whole run and in each phase; traffic over PCIe with the bytes that were copied; other
+signs with their means. Exits with 1 if energy is off by more than 2 % over the run or in a phase of 10 s or more.
 """
 
 import bisect
@@ -45,7 +45,7 @@ class Meter:
         self.check(self.nvml.nvmlInit_v2())
         self.check(self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device)))
         self.rows, self.running = [], True
-        self.thread = threading.Thread(target=self.run)
+        self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def check(self, code):
@@ -121,12 +121,18 @@ def mean_of(samples, start, end):
 
 
 def main():
+    if not 2 <= len(sys.argv) <= 4:
+        print(__doc__, file=sys.stderr)
+        return 2
     program, seconds, millis = (sys.argv[1:] + ["10", "100"][len(sys.argv) - 2:])[:3]
     meter = Meter()
     output = subprocess.run([program, seconds, millis], stdout=subprocess.PIPE, text=True, check=False)
     meter.stop()
     if output.returncode:
         return output.returncode
+    if len(meter.rows) < 2:
+        print("NVML was not read", file=sys.stderr)
+        return 1
     phases, signs, run = [], {}, None
     for line in output.stdout.splitlines():
         kind, *words = line.split(" ")

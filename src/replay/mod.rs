@@ -1,8 +1,8 @@
 //! Files of recorded windows: the bytes that CUPTI recorded, with the spans, operations and calls around them.
 //!
 //! The file is a protobuf message, compressed if the feature `gzip` is on. It holds only what correlating and the
-//! report need: no events, and no counters but those of GPUs' hardware. A field of the message is never given another meaning, so that old files can
-//! always be read.
+//! report need: no events, and no counters but those of the GPUs' hardware. A field of the message is never given
+//! another meaning, so that old files can always be read.
 
 mod gpu_messages;
 mod span_messages;

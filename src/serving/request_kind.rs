@@ -57,8 +57,9 @@ impl RequestKind {
     /// longer than this, from its intended start if it has one. By default, nothing is written.
     ///
     /// This happens at most once in [`Self::SLOW_EVERY`], so that a service which is slow as a whole writes no endless
-    /// traces. While another window is open nothing is written, as that window has the request. The trace has the spans
-    /// of that request and of all others of that time, as far back as the flight recorder reaches.
+    /// traces. While another window is open nothing is written, as that window has the request unless it was opened
+    /// later. The trace has the spans of that request and of all others of that time, as far back as the flight recorder
+    /// reaches.
     /// [`RequestsOfKind::slowest`](super::RequestsOfKind::slowest) has the start of each of the slowest requests, to
     /// find it there.
     pub fn write_slower_than(mut self, limit: Duration, folder: impl Into<PathBuf>) -> Self {

@@ -239,9 +239,16 @@ impl RequestRecorder {
         self.began.elapsed()
     }
 
-    /// Returns the folders that traces of slow requests are to be written to now.
-    pub(crate) fn take_slow(&self) -> Vec<PathBuf> {
-        self.lock_tallies().slow.iter_mut().flatten().filter_map(SlowTraces::take).collect()
+    /// Returns the kinds of which a request was slow, with the folders that their traces are to be written to now.
+    pub(crate) fn take_slow(&self) -> Vec<(usize, PathBuf)> {
+        let mut tallies = self.lock_tallies();
+        let all = tallies.slow.iter_mut().enumerate();
+        all.filter_map(|(kind, slow)| Some((kind, slow.as_mut()?.take()?))).collect()
+    }
+
+    /// Notes that the trace of a slow request of a kind is being written.
+    pub(crate) fn wrote_slow(&self, kind: usize) {
+        self.lock_tallies().slow.iter_mut().nth(kind).into_iter().flatten().for_each(SlowTraces::wrote);
     }
 
     /// Returns the objectives for which an alert begins now.

@@ -64,8 +64,10 @@ impl ServingThread {
                 // Once the run has ended, there is no window to ask for.
                 let record = (!over).then_some(&*record);
                 served.raise_alerts(&recorder, record);
-                for folder in recorder.take_slow() {
-                    served.ask(record, RecordRequest::recent().into_dir(folder), "a slow request");
+                for (kind, folder) in recorder.take_slow() {
+                    if served.ask(record, RecordRequest::recent().into_dir(folder), "a slow request") {
+                        recorder.wrote_slow(kind);
+                    }
                 }
                 for log in log.iter_mut().filter(|log| over || log.is_due(recorder.elapsed())) {
                     if let Err(error) = log.write(recorder.requests()) {
@@ -111,29 +113,58 @@ impl Served {
                 }
             }
             if let Some(request) = slo.recording {
-                self.ask(record, request, &level.objective);
+                let _ = self.ask(record, request, &level.objective);
             }
         }
     }
 
-    /// Asks for a window.
-    fn ask(&mut self, record: Option<&Record>, request: RecordRequest, because: &str) {
-        // One that cannot be met has failed at once.
-        if let Some(record) = record
-            && let Progress::Failed(reason) = record(request).progress()
-        {
-            // It is in the window that is open, which is exported anyway.
-            if reason == Ticket::OTHER_WINDOW {
-                return tracing::info!("kernspan: no window of its own for {because}: another one is open");
-            }
+    /// Asks for a window. Returns whether there will be one.
+    fn ask(&mut self, record: Option<&Record>, request: RecordRequest, because: &str) -> bool {
+        let Some(record) = record else { return false };
+        // A request that cannot be met has failed at once.
+        let Progress::Failed(reason) = record(request).progress() else { return true };
+        if reason == Ticket::OTHER_WINDOW {
+            // That window has it, unless it was opened after the end of what was slow.
+            tracing::info!("kernspan: no window of its own for {because}: another one is open");
+        } else {
             let error = format!("no window for {because}: {reason}");
             self.failures.add_new(Failure::new("request_on", None, error.into()));
         }
+        false
     }
 }
 
 impl fmt::Debug for ServingParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServingParts").field("log", &self.log).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Served;
+    use crate::request::{RecordRequest, Requested, Ticket};
+
+    /// Asks for a window that is refused for this reason, or not. Returns whether there will be one, and the failures.
+    fn asked(refused: Option<&'static str>) -> (bool, u64) {
+        let record = move |_: RecordRequest| -> Requested {
+            let (ticket, requested) = Ticket::new(None);
+            // One that nobody answers any more has failed, too.
+            match refused {
+                Some(reason) => ticket.fail(reason),
+                None => std::mem::forget(ticket),
+            }
+            requested
+        };
+        let mut served = Served::default();
+        let is_granted = served.ask(Some(&record), RecordRequest::recent(), "a slow request");
+        (is_granted, served.failures.count())
+    }
+
+    #[test]
+    fn another_window_is_no_failure() {
+        assert_eq!(asked(None), (true, 0));
+        assert_eq!(asked(Some(Ticket::OTHER_WINDOW)), (false, 0));
+        assert_eq!(asked(Some("there is no flight recorder")), (false, 1));
     }
 }

@@ -74,7 +74,7 @@ pub(super) struct SlowTraces {
     limit: u64,
     folder: PathBuf,
     is_due: bool,
-    /// When a trace was last asked for.
+    /// When a trace was last written.
     last: Option<Instant>,
 }
 
@@ -94,8 +94,12 @@ impl SlowTraces {
         if !is_due || self.last.is_some_and(|last| last.elapsed() < RequestKind::SLOW_EVERY) {
             return None;
         }
-        self.last = Some(Instant::now());
         Some(self.folder.clone())
+    }
+
+    /// Notes that a trace is being written.
+    pub(super) fn wrote(&mut self) {
+        self.last = Some(Instant::now());
     }
 }
 

@@ -245,9 +245,10 @@ impl Session {
         if state.flight.is_none() {
             return ticket.fail("there is no flight recorder: add `flight_recorder` to the profiler's builder");
         }
-        match state.window.as_mut().filter(|window| window.kind.is_flight()) {
-            Some(window) => window.ticket = Some(ticket),
-            None => return ticket.fail(Ticket::OTHER_WINDOW),
+        match &mut state.window {
+            Some(window) if window.kind.is_flight() => window.ticket = Some(ticket),
+            Some(_) => return ticket.fail(Ticket::OTHER_WINDOW),
+            None => return ticket.fail("the flight recorder does not run: it begins with a step"),
         }
         if !state.is_forked() {
             self.finish_window(&mut state, Kept::Written, false);

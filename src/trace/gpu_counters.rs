@@ -78,7 +78,10 @@ impl MetricMeaning {
     }
 
     /// Returns the meaning of this name. A name that is not known is a metric that a program named.
-    #[cfg_attr(not(any(feature = "read", feature = "cuda")), allow(dead_code, reason = "only files have names"))]
+    #[cfg_attr(
+        not(any(feature = "read", all(feature = "cuda", target_os = "linux"))),
+        allow(dead_code, reason = "only files have names")
+    )]
     pub(crate) fn from_name(name: &str) -> Self {
         Self::ALL.into_iter().find(|meaning| meaning.as_str() == name).unwrap_or(Self::Custom)
     }
@@ -154,7 +157,10 @@ impl GpuCounters {
     }
 
     /// Whether each sample has all of its values and a time, and samples are in order: those of a file may not be.
-    #[cfg_attr(not(any(feature = "read", feature = "cuda")), allow(dead_code, reason = "only files may be corrupted"))]
+    #[cfg_attr(
+        not(any(feature = "read", all(feature = "cuda", target_os = "linux"))),
+        allow(dead_code, reason = "only files may be corrupted")
+    )]
     pub(crate) fn is_consistent(&self) -> bool {
         let is_whole = self.times.len().checked_mul(self.metrics.len()) == Some(self.values.len());
         is_whole && self.times.iter().all(|(start, end)| start <= end) && self.times.is_sorted()

@@ -3,9 +3,9 @@
 
 use crate::support::recorded;
 #[cfg(feature = "read")]
-use kernspan::{Chrome, Exporter};
+use kernspan::Chrome;
 use kernspan::{
-    Report, Trace,
+    Exporter, Perfetto, Report, Trace,
     analysis::{Analysis, CounterBound, CounterSubject},
     report::CounterAverage,
     trace::MetricMeaning,
@@ -18,7 +18,7 @@ const BYTES: f64 = 2.0 * (1_u64 << 30) as f64;
 /// The FLOPs of bf16 that the tensor cores of an H200 do in a cycle: 4 of 1024 on each of the 132 SMs.
 const PER_CYCLE: f64 = 132.0 * 4.0 * 1024.0;
 
-/// The mean duration of the kernels of spans of this name. A product clears some memory, too, which takes a microsecond.
+/// The mean duration of the kernels of spans of this name. A product also clears some memory, for a microsecond.
 fn kernel_seconds(trace: &Trace, span: &str) -> f64 {
     let kernels = trace.work().filter(|work| work.kernel().is_some());
     let of_span = kernels.filter(|work| work.span().is_some_and(|of| of.name() == span));
@@ -89,4 +89,17 @@ fn a_json_trace_keeps_every_sample() {
     let folder = tempfile::tempdir().unwrap();
     let files = Chrome::to_dir(folder.path()).export(&Analysis::of(&trace)).unwrap();
     assert_eq!(kernspan::read(&files[0]).unwrap()[0].gpu_counters(), trace.gpu_counters());
+}
+
+#[test]
+fn perfetto_has_the_units_apart_from_the_names() {
+    let trace = recorded("counters");
+    let folder = tempfile::tempdir().unwrap();
+    let files = Perfetto::to_dir(folder.path()).export(&Analysis::of(&trace)).unwrap();
+    let bytes = std::fs::read(&files[0]).unwrap();
+    let count = |text: &[u8]| bytes.windows(text.len()).filter(|window| *window == text).count();
+    // The unit is field 6 of the description of a counter, and field 7 says who has the same scale: four for bytes and
+    // three for percentages, which have both, and one for the clock.
+    assert_eq!([count(b"\x32\x03B/s"), count(b"\x32\x01%\x3a\x01%"), count(b"\x32\x02Hz")], [4, 3, 1]);
+    assert_eq!((count(b"SM active"), count(b"SM active (")), (1, 0));
 }

@@ -39,8 +39,9 @@ fn batch(fake: Fake) {
     let RequestsOfKind { gpu, .. } = report.requests().kind("request").unwrap();
     assert_eq!((gpu.time.count(), gpu.time.sum()), (2, 5 * kernel));
     assert_eq!((gpu.alone, gpu.shared, gpu.shared_percent()), (kernel, 4 * kernel, Some(80.0)));
-    let text = report.to_string();
-    let note = text.lines().find(|line| line.contains("GPU time of 2 recorded requests")).unwrap();
+    // Lines are as long as the terminal is wide.
+    let text = report.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    let note = text.split_once("GPU time of 2 recorded requests").unwrap().1;
     assert!(note.contains("80.00% of it split evenly among the requests of batches"), "{note}");
     let page = report.files().iter().find(|file| file.extension().is_some_and(|ending| ending == "html")).unwrap();
     let page = fs::read_to_string(page).unwrap();

@@ -5,7 +5,7 @@ use crate::{
     support::{PATIENCE, eventually},
 };
 use kernspan::{
-    Collected, FlightRecorder, Profiler, Schedule,
+    FlightRecorder, Profiler, Schedule,
     control::RecordRequest,
     serving::{RequestKind, RequestLog, ServiceLevel, Slo},
 };
@@ -143,34 +143,6 @@ fn the_trace_of_a_slow_request_is_written() {
     let slowest = &of(report.requests()).slowest;
     assert_eq!(slowest[0].labels, [("route".to_owned(), "/slow".to_owned())]);
     assert!(slowest[0].time >= 2 * limit && slowest.len() == 8 && slowest.is_sorted_by(|a, b| a.time >= b.time));
-}
-
-#[test]
-fn a_slow_request_while_another_window_is_open_is_in_that_window() {
-    let folder = tempfile::tempdir().unwrap();
-    let limit = Duration::from_secs(20);
-    let collected = Collected::new();
-    let (layer, profiler) = Profiler::builder()
-        .schedule(Schedule::manual())
-        .request_on(RequestKind::new("request").write_slower_than(limit, folder.path().join("slow")))
-        .flight_recorder(FlightRecorder::steps(1_000_000))
-        .export(collected.clone())
-        .build()
-        .unwrap();
-    with_default(tracing_subscriber::registry().with(layer), || {
-        profiler.step();
-        assert!(profiler.start());
-        let now = kernspan::trace::Timestamp::now().as_unix_nanos();
-        let early = now - 2 * u64::try_from(limit.as_nanos()).unwrap();
-        info_span!("request", request.intended_start = early).in_scope(|| ());
-        eventually("the request", || profiler.requests().kind("request").filter(|it| it.total.count() == 1).map(drop));
-        // The trace would be asked for when it is counted.
-        assert!(profiler.stop());
-    });
-    // No failure.
-    profiler.finish().unwrap();
-    assert!(collected.traces().iter().any(|trace| trace.spans().any(|span| span.name() == "request")));
-    assert!(!folder.path().join("slow").exists());
 }
 
 #[test]

@@ -15,8 +15,8 @@
 //! `trainings --stress FOLDER [CASE...]` runs the repaired variant of each case for some seconds on a machine that is
 //! slowed down for a part of them: by busy threads, by a busy disk, by another training on the GPU. It prints what each
 //! cost, and what the findings about the machine say. `stress.jsonl` in the folder has a line for each. `--stress=gpu`
-//! runs one kind only. With `--even` or `--odd` only every second case runs, so that rules can be changed by one half
-//! and be judged by the other.
+//! runs one kind only. With `--even` or `--odd` only every second case runs, so that rules can be tuned on one
+//! half and judged on the other.
 
 mod case;
 mod program;

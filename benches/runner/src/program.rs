@@ -20,10 +20,8 @@ use std::{
 pub fn run<F: Framework>(cases: &'static [Case<F>]) -> Result<(), Box<dyn Error>> {
     let (flags, names): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
     let has = |flag: &str| flags.iter().any(|given| given == flag);
-    if let ([flag], [kind, folder]) = (&flags[..], &names[..])
-        && flag == "--stressor"
-    {
-        return stressor::run(kind, Path::new(folder), cases);
+    if let (true, [kind, folder]) = (has("--stressor"), &names[..]) {
+        return stressor::run(kind, Path::new(folder), has("--tiny"), cases);
     }
     const FLAGS: [&str; 6] = ["--tiny", "--time", "--record", "--stress", "--even", "--odd"];
     let kind = |flag: &String| flag.strip_prefix("--stress=").and_then(Stress::from_name);

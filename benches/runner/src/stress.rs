@@ -6,7 +6,7 @@
 use crate::{
     case::{Case, Framework, Setup, Variant},
     random::Random,
-    stressor::{DiskBatches, Stress, Stressor},
+    stressor::{DiskBatches, Stress, Stressor, remove_files},
 };
 use kernspan::{Activity, Chrome, Collected, Profiler, Schedule, Vitals, analysis::Analysis};
 use std::{
@@ -60,6 +60,7 @@ pub(crate) fn run<F: Framework>(
     let setup = Setup { device: F::device(tiny)?, tiny, amount: 1 };
     let mut table = File::create(folder.join("stress.jsonl"))?;
     let mut random = Random::new(36);
+    let mut failed = Vec::new();
     for case in cases {
         for &stress in kinds {
             let name = format!("{}-{}-{}", F::NAME, case.name, stress.name());
@@ -68,11 +69,12 @@ pub(crate) fn run<F: Framework>(
                     println!("{line}");
                     writeln!(table, "{line}")?;
                 }
-                Err(error) => eprintln!("{name}: {error}"),
+                Err(error) => failed.push(format!("{name}: {error}")),
             }
         }
     }
-    Ok(())
+    remove_files(folder);
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) }
 }
 
 /// Runs a training under stress. Returns the line of the table.
@@ -85,7 +87,7 @@ fn judge<F: Framework>(
     later: f64,
 ) -> Result<String, Box<dyn Error>> {
     F::configure(case, Variant::Fixed);
-    let mut stressor = Stressor::prepare(stress, folder)?;
+    let mut stressor = Stressor::prepare(stress, folder, setup.tiny)?;
     let mut batches = if stress == Stress::Disk { Some(DiskBatches::new(folder)?) } else { None };
     let collected = Collected::new();
     let parts = folder.join(format!("{name}.parts"));

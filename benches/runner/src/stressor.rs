@@ -16,6 +16,18 @@ use std::{
     thread,
 };
 
+/// The number of threads that write files.
+const WRITERS: usize = 8;
+
+fn stress_file(folder: &Path, number: usize) -> PathBuf {
+    folder.join(format!("stress-{number}"))
+}
+
+/// Removes the files of a process that was killed while it wrote them.
+pub(crate) fn remove_files(folder: &Path) {
+    (0..WRITERS).for_each(|number| _ = std::fs::remove_file(stress_file(folder, number)));
+}
+
 /// A way to slow the machine down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stress {
@@ -68,13 +80,14 @@ pub(crate) enum Stressor {
 
 impl Stressor {
     /// Prepares the stress, and waits until it can begin at once.
-    pub(crate) fn prepare(stress: Stress, folder: &Path) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn prepare(stress: Stress, folder: &Path, tiny: bool) -> Result<Self, Box<dyn Error>> {
         match stress {
             Stress::None => Ok(Self::Nothing),
             Stress::Cpu | Stress::Disk | Stress::OtherDisk | Stress::Gpu => {
                 let mut child = Command::new(std::env::current_exe()?)
                     .args(["--stressor", stress.name()])
                     .arg(folder)
+                    .args(tiny.then_some("--tiny"))
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())
                     .spawn()?;
@@ -109,7 +122,12 @@ impl Drop for Stressor {
 }
 
 /// The process of its own that causes the stress, until it is killed.
-pub(crate) fn run<F: Framework>(stress: &str, folder: &Path, cases: &'static [Case<F>]) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run<F: Framework>(
+    stress: &str,
+    folder: &Path,
+    tiny: bool,
+    cases: &'static [Case<F>],
+) -> Result<(), Box<dyn Error>> {
     let begin = || -> io::Result<()> {
         println!("ready");
         io::stdout().flush()?;
@@ -140,9 +158,9 @@ pub(crate) fn run<F: Framework>(stress: &str, folder: &Path, cases: &'static [Ca
             begin()?;
             watch(Arc::clone(&ended));
             thread::scope(|scope| {
-                let writers = (0..8).map(|number| {
+                let writers = (0..WRITERS).map(|number| {
                     scope.spawn(move || {
-                        let (piece, file) = (vec![1_u8; 8 << 20], folder.join(format!("stress-{number}")));
+                        let (piece, file) = (vec![1_u8; 8 << 20], stress_file(folder, number));
                         while runs() {
                             let mut file = File::create(&file)?;
                             file.write_all(&piece)?;
@@ -157,7 +175,7 @@ pub(crate) fn run<F: Framework>(stress: &str, folder: &Path, cases: &'static [Ca
         }
         _ => {
             // What the other process trains: the first case, which is an MLP of ordinary size.
-            let setup = Setup { device: F::device(false)?, tiny: false, amount: 1 };
+            let setup = Setup { device: F::device(tiny)?, tiny, amount: 1 };
             F::configure(&cases[0], Variant::Fixed);
             let mut step = (cases[0].make)(&setup, Variant::Fixed).map_err(Into::into)?;
             for _ in 0..F::WARM_UP {

@@ -85,6 +85,7 @@ struct Service {
     runtime: Runtime,
     listener: TcpListener,
     router: axum::Router,
+    device: Device,
 }
 
 impl Service {
@@ -107,12 +108,12 @@ impl Service {
         let listener = runtime.block_on(TcpListener::bind(address))?;
         let device = Device::cuda_if_available(0)?;
         let router = service::router(batcher::start(model::Model::new(&device)?)?);
-        Ok(Self { profiler, runtime, listener, router })
+        Ok(Self { profiler, runtime, listener, router, device })
     }
 
     /// Serves until the future is ready and all requests are answered, and prints the report.
     fn run(self, end: impl Future<Output = ()> + Send + 'static) -> Result<Report, Box<dyn Error>> {
-        let Self { profiler, runtime, listener, router } = self;
+        let Self { profiler, runtime, listener, router, .. } = self;
         runtime.block_on(axum::serve(listener, router).with_graceful_shutdown(end).into_future())?;
         Ok(profiler.finish_and_print()?)
     }
@@ -129,7 +130,7 @@ fn serve(address: &str) -> Result<Report, Box<dyn Error>> {
 fn test(load: Load) -> Result<(), Box<dyn Error>> {
     let start = SystemTime::now();
     let service = Service::new("127.0.0.1:0")?;
-    if service.profiler.gpu().is_available() {
+    if service.device.is_cuda() {
         let half = Duration::from_secs(load.seconds) / 2;
         // Its end is in the report; nobody waits for it.
         let _ = service.profiler.control().record(RecordRequest::duration(half));

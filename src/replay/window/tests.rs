@@ -130,7 +130,7 @@ fn an_enter_before_the_first_of_its_call_is_an_error() {
 }
 
 #[test]
-fn hardware_counters_come_back_as_they_were_or_not_at_all() {
+fn hardware_counters_survive_a_round_trip_and_corrupted_ones_are_rejected() {
     let mut before = operations_trace();
     let metrics = [("sm", MetricMeaning::SmActive), ("custom", MetricMeaning::Custom)];
     sample::add_gpu_counters(&mut before, 0, &metrics, 40, &[&[12.5, 1e12], &[0.0, f64::MAX], &[99.0, 0.0]]);

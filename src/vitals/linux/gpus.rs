@@ -33,6 +33,8 @@ struct GpuState {
     pcie: Option<(Duration, [Option<f64>; 2])>,
     /// The newest sample of a process, in NVML's microseconds, and when it was read.
     newest_sample: Option<(u64, Duration)>,
+    /// The newest sample of the first reading; 0 if it had none.
+    first_sample: Option<u64>,
 }
 
 impl GpuReader {
@@ -64,6 +66,7 @@ impl GpuReader {
                 meter: EnergyMeter::new(VitalSubject::Gpu(device), EnergyMeter::NVML_UPDATE),
                 pcie: None,
                 newest_sample: None,
+                first_sample: None,
             }
         };
         let gpus: Vec<_> = (0..).zip(visible).map(state).collect();
@@ -127,9 +130,9 @@ impl GpuState {
         self.pcie.insert(last.unwrap_or_else(new)).1
     }
 
-    /// How far back a sample of a process counts. NVML makes some five of them a second, but the first ones of a process
-    /// may come 1.5 s late, and none in which it did nothing (seen on an H200 with driver 580). It returns the mean of
-    /// those since the moment that it is asked about.
+    /// How far back a sample of a process counts. NVML makes some five of them a second, but the first ones of a
+    /// process may come 1.5 s late, and none in which it did nothing (seen on an H200 with driver 580). For each
+    /// process, NVML returns the mean of its samples since the given time.
     const PROCESSES_BACK: Duration = Duration::from_secs(1);
 
     /// Returns the time of the SMs that other processes used in the last second. It is known only if NVML names this
@@ -145,16 +148,19 @@ impl GpuState {
         let since = known.map_or(0, |(newest, read)| {
             newest.saturating_add(micros(at.saturating_sub(read))).saturating_sub(micros(Self::PROCESSES_BACK))
         });
-        // Without any sample since then, this is an error, and nobody used the GPU.
-        let samples = device.process_utilization_stats(since).unwrap_or_default();
+        let mut samples = match device.process_utilization_stats(since) {
+            Ok(samples) => samples,
+            // No process has used the GPU since then.
+            Err(NvmlError::NotFound) => Vec::new(),
+            Err(_) => return None,
+        };
         let newest = samples.iter().map(|sample| sample.timestamp).max();
         if let Some(newest) = newest.filter(|newest| known.is_none_or(|(known, _)| *newest > known)) {
             self.newest_sample = Some((newest, at));
         }
-        // The first ones may be from before the run.
-        if known.is_none() && newest.is_some() {
-            return None;
-        }
+        // Those of the first reading may be from before the run.
+        let first = *self.first_sample.get_or_insert(newest.unwrap_or(0));
+        samples.retain(|sample| sample.timestamp > first);
         Some(use_of_others(own, samples.iter().map(|sample| (sample.pid, sample.timestamp, sample.sm_util))))
     }
 }

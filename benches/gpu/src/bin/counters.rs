@@ -4,9 +4,9 @@
 //! - `counters truth [INTERVAL_US]` runs matrix products and copies in spans: tensor activity against FLOPs and time,
 //!   DRAM traffic against bytes and time.
 //! - `counters alternate [INTERVAL_US]` alternates spans of about 2 ms, and compares them with each alone.
-//! - `counters cost [ROUNDS [INTERVAL_US [STEP [METRIC…]]]]` measures steps recorded without and with counters, in turns,
-//!   with the 95 % confidence interval of the ratio, and the time that decoding takes of a core. STEP is `launches`,
-//!   `products`, `copies` or `all`.
+//! - `counters cost [ROUNDS [INTERVAL_US [STEP [METRIC…]]]]` measures steps recorded without and with counters, in
+//!   turns, with the 95 % confidence interval of the ratio, and the time that decoding takes of a core. STEP is
+//!   `launches`, `products`, `copies` or `all`.
 //! - `counters decode` prints the time on a CPU for each sample, for several sets of metrics.
 //! - `counters windows [WINDOWS]` records many windows, and prints the memory of the process.
 //! - `counters plain` runs the work without recording, for other profilers.
@@ -237,6 +237,7 @@ fn cost(rounds: usize, micros: u64, only: &str, metrics: &[String]) {
     let gpu = Gpu::new();
     let mut work = Work::new(&gpu);
     let steps: [(&str, fn(&Gpu, &mut Work)); 3] = [("launches", step), ("products", products), ("copies", copies)];
+    assert!(only == "all" || steps.iter().any(|(name, _)| *name == only), "no step is called {only}");
     let defaults = if metrics.is_empty() { Counters::default() } else { Counters::default().without_defaults() };
     let counters = metrics.iter().fold(defaults, Counters::metric).every(Duration::from_micros(micros));
     for (name, step) in steps.into_iter().filter(|(name, _)| only == *name || only == "all") {
@@ -301,7 +302,7 @@ fn cost_of_window(gpu: &Gpu, work: &mut Work, step: fn(&Gpu, &mut Work), counter
     let builder = Profiler::builder().schedule(Schedule::manual()).memory_limit_bytes(2 << 30);
     let builder = counters.into_iter().fold(builder, kernspan::ProfilerBuilder::counters);
     let (layer, profiler) = builder.build().expect("a profiler");
-    // Until the counters are set up, with and without them.
+    // Counters are set up in the background; wait in both cases, so that windows are alike.
     std::thread::sleep(Duration::from_millis(600));
     let subscriber = tracing_subscriber::registry().with(layer);
     let cost = tracing::subscriber::with_default(subscriber, || {
@@ -325,8 +326,8 @@ fn cost_of_window(gpu: &Gpu, work: &mut Work, step: fn(&Gpu, &mut Work), counter
     cost
 }
 
-/// Returns the median, between the ends of its 95 % confidence interval, which the ranks of a binomial distribution give
-/// for any distribution of the values.
+/// Returns the median, between the ends of its 95 % confidence interval, which the ranks of a binomial distribution
+/// give for any distribution of the values.
 fn median_within(mut values: Vec<f64>) -> (f64, f64, f64) {
     values.sort_by(f64::total_cmp);
     let (count, middle) = (values.len() as f64, values.len() / 2);

@@ -1,7 +1,7 @@
-//! Records the fixtures that the tests replay. `record FILE training|calls|counters` runs a small program like a training
-//! on a GPU and writes CUPTI's records to the file. `training` has kernels, copies, memory, waits, a graph, two threads
-//! and work that is handed over; `calls` has kernels, copies and all API calls; `counters` has hardware counters of
-//! products of matrices and of copies, whose FLOPs and bytes are known, and of small kernels.
+//! Records the fixtures that the tests replay. `record FILE training|calls|counters` runs a small program like a
+//! training on a GPU and writes CUPTI's records to the file. `training` has kernels, copies, memory, waits, a graph,
+//! two threads and work that is handed over; `calls` has kernels, copies and all API calls; `counters` has hardware
+//! counters of products of matrices and of copies, whose FLOPs and bytes are known, and of small kernels.
 
 use cudarc::driver::{CudaGraph, CudaStream, sys};
 use gpu_bench::{Gpu, work::Work};
@@ -28,7 +28,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match fixture.as_str() {
         "training" => activities.extend([Activity::Memory, Activity::Sync]),
         "calls" => activities.push(Activity::ApiCalls),
-        _ => (wait, active) = COUNTED_STEPS,
+        "counters" => (wait, active) = COUNTED_STEPS,
+        _ => return Err(format!("no fixture is called {fixture}").into()),
     }
     let folder = PathBuf::from(format!("{file}.parts"));
     let mut builder = Profiler::builder()

@@ -1,8 +1,8 @@
 //! A load in phases, and the vital signs of the GPU meanwhile. `benches/gpu/vitals.py` runs it, reads NVML itself, and
 //! compares.
 //!
-//! `vitals SECONDS MILLIS` runs each phase for so many seconds, with a reading every so many milliseconds. It prints the
-//! phases with the bytes that they copied, the readings, and the energy of the run.
+//! `vitals SECONDS MILLIS` runs each phase for so many seconds, with a reading every so many milliseconds. It prints
+//! the phases with the bytes that they copied, the readings, and the energy of the run.
 
 use gpu_bench::{
     Gpu,
