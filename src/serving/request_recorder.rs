@@ -248,7 +248,7 @@ impl RequestRecorder {
 
     /// Notes that the trace of a slow request of a kind is being written.
     pub(crate) fn wrote_slow(&self, kind: usize) {
-        self.lock_tallies().slow.iter_mut().nth(kind).into_iter().flatten().for_each(SlowTraces::wrote);
+        self.lock_tallies().slow.get_mut(kind).into_iter().flatten().for_each(SlowTraces::wrote);
     }
 
     /// Returns the objectives for which an alert begins now.

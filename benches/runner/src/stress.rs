@@ -26,6 +26,9 @@ const SETTLING: [f64; 2] = [0.3, 0.8];
 /// The findings that are judged.
 const KINDS: [&str; 5] = ["cpu-saturated", "disk-wait", "swapping", "clock-throttling", "shared-gpu"];
 
+/// A stretch of time, in seconds since the window was opened.
+type Seconds = Range<f64>;
+
 /// The mean of some steps in seconds, and its standard error.
 #[derive(Clone, Copy, Debug)]
 struct Mean {
@@ -122,7 +125,7 @@ fn judge<F: Framework>(
     fs::remove_dir_all(&parts)?;
 
     let [settling, passing] = SETTLING;
-    let times = |is_in: &dyn Fn(&Range<f64>) -> bool| -> Vec<f64> {
+    let times = |is_in: &dyn Fn(&Seconds) -> bool| -> Vec<f64> {
         steps.iter().filter(|step| is_in(step)).map(|step| step.end - step.start).collect()
     };
     let within = Mean::of(&times(&|step| step.start >= stressed.start + settling && step.end <= stressed.end));
@@ -165,12 +168,12 @@ fn train(
     step: &mut dyn FnMut() -> Result<(), Box<dyn Error>>,
     stressor: &mut Stressor,
     later: f64,
-) -> Result<(Vec<Range<f64>>, Range<f64>), Box<dyn Error>> {
+) -> Result<(Vec<Seconds>, Seconds), Box<dyn Error>> {
     let [before, during, after] = PARTS;
     let window = profiler.record();
     let start = Instant::now();
     let now = || start.elapsed().as_secs_f64();
-    let mut steps: Vec<Range<f64>> = Vec::new();
+    let mut steps: Vec<Seconds> = Vec::new();
     let mut until = |end: f64| {
         while now() < end {
             let begin = now();

@@ -141,10 +141,10 @@ fn hardware_counters_survive_a_round_trip_and_corrupted_ones_are_rejected() {
     assert_eq!(after.losses().gpu_counter_samples, 7);
 
     let corrupted: [fn(&mut Window); 4] = [
-        |window| drop(window.counters[0].values.pop()),
-        |window| drop(window.counters[0].gaps.pop()),
+        |window| window.counters[0].values.truncate(1),
+        |window| window.counters[0].gaps.truncate(1),
         |window| window.counters[0].durations[1] = u64::MAX,
-        |window| drop(window.counters[0].names.pop()),
+        |window| window.counters[0].names.truncate(1),
     ];
     for corrupt in corrupted {
         let mut window = Window::decode(Bytes::from(written(&before))).unwrap();

@@ -232,11 +232,14 @@ fn cpu_time(name: &str) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
+/// A function that runs a step.
+type RunStep = fn(&Gpu, &mut Work);
+
 /// Measures a step with and without counters, in turns.
 fn cost(rounds: usize, micros: u64, only: &str, metrics: &[String]) {
     let gpu = Gpu::new();
     let mut work = Work::new(&gpu);
-    let steps: [(&str, fn(&Gpu, &mut Work)); 3] = [("launches", step), ("products", products), ("copies", copies)];
+    let steps: [(&str, RunStep); 3] = [("launches", step), ("products", products), ("copies", copies)];
     assert!(only == "all" || steps.iter().any(|(name, _)| *name == only), "no step is called {only}");
     let defaults = if metrics.is_empty() { Counters::default() } else { Counters::default().without_defaults() };
     let counters = metrics.iter().fold(defaults, Counters::metric).every(Duration::from_micros(micros));
@@ -298,7 +301,7 @@ impl WindowCost {
 }
 
 /// Records steps in a window of a profiler of its own.
-fn cost_of_window(gpu: &Gpu, work: &mut Work, step: fn(&Gpu, &mut Work), counters: Option<Counters>) -> WindowCost {
+fn cost_of_window(gpu: &Gpu, work: &mut Work, step: RunStep, counters: Option<Counters>) -> WindowCost {
     let builder = Profiler::builder().schedule(Schedule::manual()).memory_limit_bytes(2 << 30);
     let builder = counters.into_iter().fold(builder, kernspan::ProfilerBuilder::counters);
     let (layer, profiler) = builder.build().expect("a profiler");
