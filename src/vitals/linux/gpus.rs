@@ -1,6 +1,9 @@
 //! GPUs, by NVML, NVIDIA's management library, which is loaded at run time.
 
-use super::visible_gpus::VisibleGpus;
+use super::{
+    gpu_processes::{GpuProcesses, ProcessSample},
+    visible_gpus::VisibleGpus,
+};
 use crate::{
     analysis::{EnergyUse, GpuVitals, VitalSubject},
     trace::DeviceId,
@@ -12,7 +15,7 @@ use nvml_wrapper::{
     enum_wrappers::device::{Clock, PcieUtilCounter, TemperatureSensor},
     error::NvmlError,
 };
-use std::{collections::BTreeMap, ffi::OsStr, time::Duration};
+use std::{ffi::OsStr, time::Duration};
 
 /// Reads the GPUs that the process may use.
 #[derive(Debug)]
@@ -31,10 +34,7 @@ struct GpuState {
     name: String,
     meter: EnergyMeter,
     pcie: Option<(Duration, [Option<f64>; 2])>,
-    /// The newest sample of a process, in NVML's microseconds, and when it was read.
-    newest_sample: Option<(u64, Duration)>,
-    /// The newest sample of the first reading; 0 if it had none.
-    first_sample: Option<u64>,
+    processes: GpuProcesses,
 }
 
 impl GpuReader {
@@ -65,8 +65,7 @@ impl GpuReader {
                 name: name.clone(),
                 meter: EnergyMeter::new(VitalSubject::Gpu(device), EnergyMeter::NVML_UPDATE),
                 pcie: None,
-                newest_sample: None,
-                first_sample: None,
+                processes: GpuProcesses::default(),
             }
         };
         let gpus: Vec<_> = (0..).zip(visible).map(state).collect();
@@ -130,11 +129,6 @@ impl GpuState {
         self.pcie.insert(last.unwrap_or_else(new)).1
     }
 
-    /// How far back a sample of a process counts. NVML makes some five of them a second, but the first ones of a
-    /// process may come 1.5 s late, and none in which it did nothing (seen on an H200 with driver 580). For each
-    /// process, NVML returns the mean of its samples since the given time.
-    const PROCESSES_BACK: Duration = Duration::from_secs(1);
-
     /// Returns the time of the SMs that other processes used in the last second. It is known only if NVML names this
     /// process, too: in a container it may have another number there.
     fn other_processes(&mut self, device: &Device<'_>, at: Duration) -> Option<f64> {
@@ -143,52 +137,17 @@ impl GpuState {
         if !processes.iter().any(|process| process.pid == own) {
             return None;
         }
-        // Not those since the newest one: a sample may come later than those of other processes that are newer.
-        let known = self.newest_sample;
-        let since = known.map_or(0, |(newest, read)| {
-            newest.saturating_add(micros(at.saturating_sub(read))).saturating_sub(micros(Self::PROCESSES_BACK))
-        });
-        let mut samples = match device.process_utilization_stats(since) {
+        let samples = match device.process_utilization_stats(self.processes.since(at)) {
             Ok(samples) => samples,
             // No process has used the GPU since then.
             Err(NvmlError::NotFound) => Vec::new(),
             Err(_) => return None,
         };
-        let newest = samples.iter().map(|sample| sample.timestamp).max();
-        if let Some(newest) = newest.filter(|newest| known.is_none_or(|(known, _)| *newest > known)) {
-            self.newest_sample = Some((newest, at));
-        }
-        // Those of the first reading may be from before the run.
-        let first = *self.first_sample.get_or_insert(newest.unwrap_or(0));
-        samples.retain(|sample| sample.timestamp > first);
-        Some(use_of_others(own, samples.iter().map(|sample| (sample.pid, sample.timestamp, sample.sm_util))))
-    }
-}
-
-/// Returns the use of the SMs by processes but one, in percent: the latest sample of each, as number, time and percent.
-fn use_of_others(own: u32, samples: impl Iterator<Item = (u32, u64, u32)>) -> f64 {
-    let mut latest: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
-    for (process, time, percent) in samples.filter(|(process, ..)| *process != own) {
-        let known = latest.entry(process).or_insert((time, percent));
-        *known = (*known).max((time, percent));
-    }
-    f64::from(latest.values().map(|(_, percent)| *percent).fold(0, u32::saturating_add).min(100))
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::use_of_others;
-
-    #[test]
-    fn the_latest_sample_of_each_other_process_counts() {
-        let of = |samples: &[(u32, u64, u32)]| use_of_others(7, samples.iter().copied());
-        assert_eq!(of(&[]).to_string(), "0");
-        assert_eq!(of(&[(7, 5, 90)]), 0.0);
-        assert_eq!(of(&[(8, 9, 20), (7, 5, 90), (8, 3, 60), (9, 1, 5)]), 25.0);
-        assert_eq!(of(&[(8, 9, u32::MAX), (9, 9, 60)]), 100.0);
+        let samples = samples.into_iter().map(|sample| ProcessSample {
+            process: sample.pid,
+            micros: sample.timestamp,
+            percent: sample.sm_util,
+        });
+        self.processes.use_of_others(own, samples.collect(), at)
     }
 }

@@ -3,6 +3,7 @@
 mod container;
 mod cpu_sensors;
 mod files;
+mod gpu_processes;
 mod gpus;
 mod machine;
 mod process;
