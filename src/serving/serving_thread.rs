@@ -124,7 +124,7 @@ impl Served {
         // A request that cannot be met has failed at once.
         let Progress::Failed(reason) = record(request).progress() else { return true };
         if reason == Ticket::OTHER_WINDOW {
-            // That window has it, unless it was opened after the end of what was slow.
+            // The open window has what was slow, unless it was opened later.
             tracing::info!("kernspan: no window of its own for {because}: another one is open");
         } else {
             let error = format!("no window for {because}: {reason}");

@@ -125,3 +125,24 @@ impl SloCount {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::SlowTraces;
+    use std::time::Duration;
+
+    #[test]
+    fn only_a_trace_that_is_written_begins_a_pause() {
+        let mut slow = SlowTraces::new(&(Duration::from_secs(1), "slow".into()));
+        assert_eq!(slow.take(), None);
+        // One that was refused: the next slow request asks again.
+        for _ in 0..2 {
+            slow.is_due = true;
+            assert_eq!(slow.take(), Some("slow".into()));
+            assert_eq!(slow.take(), None);
+        }
+        slow.wrote();
+        slow.is_due = true;
+        assert_eq!(slow.take(), None);
+    }
+}

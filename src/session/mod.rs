@@ -248,7 +248,7 @@ impl Session {
         match &mut state.window {
             Some(window) if window.kind.is_flight() => window.ticket = Some(ticket),
             Some(_) => return ticket.fail(Ticket::OTHER_WINDOW),
-            None => return ticket.fail("the flight recorder does not run: it begins with a step"),
+            None => return ticket.fail("the flight recorder does not run: it goes on with the next step"),
         }
         if !state.is_forked() {
             self.finish_window(&mut state, Kept::Written, false);

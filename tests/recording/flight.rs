@@ -112,6 +112,10 @@ fn windows_of_the_schedule_and_of_requests_come_first() {
                 );
                 take_steps(profiler, 1);
                 profiler.stop();
+                assert_eq!(
+                    profiler.control().write_recent(None).progress(),
+                    Progress::Failed("the flight recorder does not run: it goes on with the next step".to_owned())
+                );
             },
         );
         assert_eq!(steps_of(&traces), [vec![5, 6, 7], vec![11, 12], vec![]]);
