@@ -334,7 +334,7 @@ pub(super) struct CountersMessage {
     pub(super) interval: u64,
     #[prost(string, repeated, tag = "3")]
     pub(super) names: Vec<String>,
-    /// What each metric means, by [`MetricMeaning::as_str`].
+    /// The meaning of each metric, as [`MetricMeaning::as_str`] writes it.
     #[prost(string, repeated, tag = "4")]
     pub(super) meanings: Vec<String>,
     /// The starts of samples, in nanoseconds after the end of the one before, and of the first after 1970.

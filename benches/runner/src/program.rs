@@ -42,7 +42,7 @@ pub fn run<F: Framework>(cases: &'static [Case<F>]) -> Result<(), Box<dyn Error>
     let chosen = cases.iter().filter(|case| names.is_empty() || names.iter().any(|name| name == case.name));
     if has("--stress") || !kinds.is_empty() {
         let kinds = if kinds.is_empty() { Stress::ALL.to_vec() } else { kinds };
-        // Those that need no calibration, which would take as long as all of the rest.
+        // A calibration would take as long as all of the rest.
         let chosen = chosen.filter(|case| case.calibrate.is_none()).enumerate();
         let half = chosen.filter(|(index, _)| if index % 2 == 0 { !has("--odd") } else { !has("--even") });
         let half: Vec<_> = half.map(|(_, case)| case).collect();

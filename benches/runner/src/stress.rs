@@ -6,7 +6,7 @@
 use crate::{
     case::{Case, Framework, Setup, Variant},
     random::Random,
-    stressor::{DiskBatches, Stress, Stressor, remove_files},
+    stressor::{DiskBatches, Stress, Stressor},
 };
 use kernspan::{Activity, Chrome, Collected, Profiler, Schedule, Vitals, analysis::Analysis};
 use std::{
@@ -64,10 +64,15 @@ pub(crate) fn run<F: Framework>(
     let mut table = File::create(folder.join("stress.jsonl"))?;
     let mut random = Random::new(36);
     let mut failed = Vec::new();
+    // Of its own, so that no file of the user's is written to or removed.
+    let busy = folder.join(format!("busy-{}", std::process::id()));
     for case in cases {
         for &stress in kinds {
             let name = format!("{}-{}-{}", F::NAME, case.name, stress.name());
-            match judge(case, &setup, stress, folder, &name, f64::from(random.uniform())) {
+            fs::create_dir(&busy)?;
+            let judged = judge(case, &setup, stress, [folder, &busy], &name, f64::from(random.uniform()));
+            fs::remove_dir_all(&busy)?;
+            match judged {
                 Ok(line) => {
                     println!("{line}");
                     writeln!(table, "{line}")?;
@@ -76,22 +81,21 @@ pub(crate) fn run<F: Framework>(
             }
         }
     }
-    remove_files(folder);
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) }
 }
 
-/// Runs a training under stress. Returns the line of the table.
+/// Runs a training under stress, whose files are in a folder of their own. Returns the line of the table.
 fn judge<F: Framework>(
     case: &Case<F>,
     setup: &Setup<F>,
     stress: Stress,
-    folder: &Path,
+    [folder, busy]: [&Path; 2],
     name: &str,
     later: f64,
 ) -> Result<String, Box<dyn Error>> {
     F::configure(case, Variant::Fixed);
-    let mut stressor = Stressor::prepare(stress, folder, setup.tiny)?;
-    let mut batches = if stress == Stress::Disk { Some(DiskBatches::new(folder)?) } else { None };
+    let mut stressor = Stressor::prepare(stress, busy, setup.tiny)?;
+    let mut batches = if stress == Stress::Disk { Some(DiskBatches::new(busy)?) } else { None };
     let collected = Collected::new();
     let parts = folder.join(format!("{name}.parts"));
     let (layer, profiler) = Profiler::builder()

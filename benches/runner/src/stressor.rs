@@ -1,4 +1,4 @@
-//! What slows a training down from outside: other processes.
+//! Other processes that slow a training down, and a data set on a disk that is busy.
 
 use crate::case::{Case, Framework, Setup, Variant};
 use rustix::fs::OFlags;
@@ -7,7 +7,7 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Read, Write},
     os::unix::fs::{FileExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::{
         Arc,
@@ -18,15 +18,6 @@ use std::{
 
 /// The number of threads that write files.
 const WRITERS: usize = 8;
-
-fn stress_file(folder: &Path, number: usize) -> PathBuf {
-    folder.join(format!("stress-{number}"))
-}
-
-/// Removes the files of a process that was killed while it wrote them.
-pub(crate) fn remove_files(folder: &Path) {
-    (0..WRITERS).for_each(|number| _ = std::fs::remove_file(stress_file(folder, number)));
-}
 
 /// A way to slow the machine down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +70,7 @@ pub(crate) enum Stressor {
 }
 
 impl Stressor {
-    /// Prepares the stress, and waits until it can begin at once.
+    /// Prepares the stress, and waits until it can begin at once. `folder` is for its files.
     pub(crate) fn prepare(stress: Stress, folder: &Path, tiny: bool) -> Result<Self, Box<dyn Error>> {
         match stress {
             Stress::None => Ok(Self::Nothing),
@@ -160,7 +151,7 @@ pub(crate) fn run<F: Framework>(
             thread::scope(|scope| {
                 let writers = (0..WRITERS).map(|number| {
                     scope.spawn(move || {
-                        let (piece, file) = (vec![1_u8; 8 << 20], stress_file(folder, number));
+                        let (piece, file) = (vec![1_u8; 8 << 20], folder.join(number.to_string()));
                         while runs() {
                             let mut file = File::create(&file)?;
                             file.write_all(&piece)?;
@@ -174,7 +165,7 @@ pub(crate) fn run<F: Framework>(
             Ok(())
         }
         _ => {
-            // What the other process trains: the first case, which is an MLP of ordinary size.
+            // The first case is an MLP of ordinary size.
             let setup = Setup { device: F::device(tiny)?, tiny, amount: 1 };
             F::configure(&cases[0], Variant::Fixed);
             let mut step = (cases[0].make)(&setup, Variant::Fixed).map_err(Into::into)?;
@@ -196,7 +187,6 @@ pub(crate) fn run<F: Framework>(
 #[derive(Debug)]
 pub(crate) struct DiskBatches {
     file: File,
-    path: PathBuf,
     buffer: Vec<u8>,
     next: u64,
 }
@@ -214,7 +204,7 @@ impl DiskBatches {
         written.sync_all()?;
         let direct = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
         let file = OpenOptions::new().read(true).custom_flags(direct).open(&path)?;
-        Ok(Self { file, path, buffer: vec![0; (batch + unit) as usize], next: 0 })
+        Ok(Self { file, buffer: vec![0; (batch + unit) as usize], next: 0 })
     }
 
     /// Reads a batch.
@@ -225,11 +215,5 @@ impl DiskBatches {
         // Not in order, so that nothing reads ahead.
         self.next = (self.next + 7 * batch) % size;
         Ok(())
-    }
-}
-
-impl Drop for DiskBatches {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
     }
 }
