@@ -38,24 +38,26 @@ pub(super) fn is_limit(error: &io::Error) -> bool {
 
 /// Explains why an event that needs no privilege cannot be opened, and what to change.
 pub(super) fn explain(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => {
-            let paranoid = paranoid();
-            if let Some(paranoid @ 3..) = paranoid {
-                return format!(
-                    "stacks are not sampled, as `kernel.perf_event_paranoid` is {paranoid}: run `sysctl \
-                     kernel.perf_event_paranoid=2`, or give the program CAP_PERFMON"
-                );
-            }
-            match is_filtered() {
-                true => "stacks are not sampled, as a seccomp filter refuses `perf_event_open`: start the container \
-                         with `--cap-add PERFMON`, or with a seccomp profile that allows it"
-                    .to_owned(),
-                false => format!("stacks are not sampled, as `perf_event_open` is refused ({error}): {PRIVILEGE}"),
-            }
+    explain_on(error, paranoid(), is_filtered())
+}
+
+/// The same on a system with this `kernel.perf_event_paranoid`, for a thread with a seccomp filter or without.
+fn explain_on(error: &io::Error, paranoid: Option<i32>, is_filtered: bool) -> String {
+    match (error.raw_os_error(), paranoid) {
+        (Some(libc::EACCES | libc::EPERM), Some(paranoid @ 3..)) => format!(
+            "stacks are not sampled, as `kernel.perf_event_paranoid` is {paranoid}: run `sysctl \
+             kernel.perf_event_paranoid=2`, or give the program CAP_PERFMON"
+        ),
+        (Some(libc::EACCES | libc::EPERM), _) if is_filtered => {
+            "stacks are not sampled, as a seccomp filter refuses `perf_event_open`: start the container with \
+             `--cap-add PERFMON`, or with a seccomp profile that allows it"
+                .to_owned()
         }
-        Some(libc::ENOSYS) => "stacks are not sampled, as this kernel, or the sandbox it runs in, has no \
-                               `perf_event_open`"
+        (Some(libc::EACCES | libc::EPERM), _) => {
+            format!("stacks are not sampled, as `perf_event_open` is refused ({error}): {PRIVILEGE}")
+        }
+        (Some(libc::ENOSYS), _) => "stacks are not sampled, as this kernel, or the sandbox it runs in, has no \
+                                    `perf_event_open`"
             .to_owned(),
         _ => format!("stacks are not sampled, as `perf_event_open` fails: {error}"),
     }
@@ -86,4 +88,29 @@ fn paranoid() -> Option<i32> {
 fn is_filtered() -> bool {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::explain_on;
+    use std::io;
+
+    #[test]
+    fn a_refusal_names_what_to_change() {
+        let explain =
+            |error, paranoid, is_filtered| explain_on(&io::Error::from_raw_os_error(error), paranoid, is_filtered);
+        for (error, paranoid, is_filtered, remedy) in [
+            // Debian's setting, which refuses all events, with and without a container around it.
+            (libc::EACCES, Some(3), false, "is 3: run `sysctl kernel.perf_event_paranoid=2`"),
+            (libc::EACCES, Some(4), true, "is 4: run `sysctl kernel.perf_event_paranoid=2`"),
+            (libc::EPERM, Some(2), true, "--cap-add PERFMON"),
+            (libc::EPERM, None, true, "--cap-add PERFMON"),
+            (libc::EPERM, Some(2), false, "give the program CAP_PERFMON"),
+            (libc::ENOSYS, None, true, "has no `perf_event_open`"),
+            (libc::EINVAL, Some(3), true, "Invalid argument"),
+        ] {
+            let text = explain(error, paranoid, is_filtered);
+            assert!(text.contains(remedy), "{error} {paranoid:?} {is_filtered}: {text}");
+        }
+    }
 }
