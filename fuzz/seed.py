@@ -46,6 +46,10 @@ for nth, name in enumerate(["training", "calls"]):
         if len(few) > 1000:
             (corpus / f"{name}_at_{at}").write_bytes(bytes([nth + 240]) + few)
             few = b""
+# Its samples of hardware counters are not records.
+message = gzip.decompress((here / "../tests/fixtures/gpu/counters.kernspan").read_bytes())
+for export in (0, 240):
+    (corpus / f"counters_file_{export}").write_bytes(bytes([2 + export]) + message)
 print(len(list(corpus.iterdir())), "seeds in", corpus)
 
 corpus = here / "corpus" / "read"

@@ -15,6 +15,9 @@ const FIXTURES: [&[u8]; 3] = [
     include_bytes!("../fixtures/gpu/candle.kernspan"),
 ];
 
+/// A window with samples of hardware counters.
+const COUNTERS: &[u8] = include_bytes!("../fixtures/gpu/counters.kernspan");
+
 /// A generator of random numbers, which are the same in every run.
 struct Random(u64);
 
@@ -114,9 +117,10 @@ fn corrupted_files_give_a_trace_or_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let mut random = Random(7);
     let (mut traces, mut errors) = (0, 0);
-    for fixture in FIXTURES {
+    // The window with counters is ten times as large as the others.
+    for (fixture, rounds) in FIXTURES.map(|fixture| (fixture, 750)).into_iter().chain([(COUNTERS, 75)]) {
         let message = message(fixture);
-        for round in 0..750 {
+        for round in 0..rounds {
             let mut file = message.clone();
             for _ in 0..=random.below(4) {
                 let offset = random.below(file.len());
