@@ -164,15 +164,17 @@ def totals():
 def amounts():
     memory = dict((line[0], int(line[1])) for line in lines('/proc/meminfo'))
     resident = int(open(f'/proc/{pid}/statm').read().split()[1]) * page
-    return resident, 100 * (1 - memory['MemAvailable'] / memory['MemTotal'])
+    load = float(open('/proc/loadavg').read().split()[0])
+    return resident, 100 * (1 - memory['MemAvailable'] / memory['MemTotal']), load
 
 first, seen = totals(), []
 print('ready', flush=True)
 while not select.select([sys.stdin], [], [], 0.1)[0]:
     seen.append(amounts())
 time_, all_, idle, used, written = [now - then for now, then in zip(totals(), first)]
-resident, memory = [sum(column) / len(seen) for column in zip(*seen)]
+resident, memory, load = [sum(column) / len(seen) for column in zip(*seen)]
 print('machine.cpu', 100 * (1 - idle / all_))
+print('machine.load', load)
 print('machine.memory', memory)
 print('process.cpus', used / time_)
 print('process.resident', resident)
@@ -229,6 +231,6 @@ fn signs_are_those_that_another_program_reads_while_the_machine_is_busy() {
             // A file in memory writes nothing to a disk.
             assert!((found - expected).abs() <= 0.02 * expected, "{name}: {found} instead of {expected}");
         });
-        assert_eq!(compared.count(), 5);
+        assert_eq!(compared.count(), 6);
     });
 }
