@@ -4,7 +4,10 @@
 //! cargo run --release -p burn-mnist                     # on the CPU, with a loop of its own
 //! cargo run --release -p burn-mnist -- supervised       # with burn-train's loop, its metrics and validation
 //! cargo run --release -p burn-mnist --features cuda     # on an NVIDIA GPU
+//! cargo run --release -p burn-mnist --features samples  # with call stacks, on Linux
 //! ```
+//!
+//! Call stacks have lines with `CARGO_PROFILE_RELEASE_DEBUG=line-tables-only`.
 //!
 //! The lines for the profiler are those with `profiler`, `Profiled`, `training`, `validation`, `backward` and
 //! `#[instrument]`.
@@ -40,7 +43,10 @@ const RATE: f64 = 1e-3;
 const RUNS: &str = "runs/burn-mnist";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (layer, profiler) = Profiler::builder()
+    let builder = Profiler::builder();
+    #[cfg(feature = "samples")]
+    let builder = builder.samples(kernspan::Samples::default());
+    let (layer, profiler) = builder
         .schedule(Schedule::new().wait(20).warmup(2).active(10).repeat(2))
         .activities([Activity::Host, Activity::Kernels, Activity::Copies, Activity::Memory])
         .export(Chrome::to_dir(RUNS))

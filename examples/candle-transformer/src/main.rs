@@ -6,7 +6,10 @@
 //! cargo run --release -p candle-transformer -- train         # a small GPT learns to count
 //! cargo run --release -p candle-transformer -- train --steps 120
 //! cargo run --release -p candle-transformer --features cuda -- train --tf32 1    # matrix products on tensor cores
+//! cargo run --release -p candle-transformer --features samples -- train          # with call stacks, on Linux
 //! ```
+//!
+//! Call stacks have lines with `CARGO_PROFILE_RELEASE_DEBUG=line-tables-only`.
 //!
 //! With `--features cuda` both run on an NVIDIA GPU, at a larger size; nvcc is needed to build Candle's kernels. The
 //! Llama's weights are random, so nothing is downloaded; its text makes no sense, but takes the usual time.

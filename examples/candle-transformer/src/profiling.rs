@@ -16,7 +16,10 @@ pub(crate) fn finish(profiler: Profiler) -> Result<(), kernspan::Error> {
 
 /// Returns a builder with activities and exporters; each command adds its schedule.
 pub(crate) fn profiler() -> ProfilerBuilder {
-    Profiler::builder()
+    let builder = Profiler::builder();
+    #[cfg(feature = "samples")]
+    let builder = builder.samples(kernspan::Samples::default());
+    builder
         .activities([Activity::Host, Activity::Kernels, Activity::Copies, Activity::Memory])
         .export(Chrome::to_dir(RUNS))
         .export(Perfetto::to_dir(RUNS))
