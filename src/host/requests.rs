@@ -72,7 +72,7 @@ impl Host {
     /// Ends the request of a span that has closed, if it is one.
     pub(super) fn end_request(&self, id: RegistryId) {
         if let Some(recorder) = &self.requests {
-            recorder.end(id, self.clock.now());
+            recorder.end(id, || self.clock.now());
         }
     }
 }

@@ -44,19 +44,28 @@ pub(super) enum Queue {
     Implausible,
 }
 
-/// The tokens that a request has generated.
+/// The tokens that a request has generated. Threads keep these for every request, so the numbers are small ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TokenTimes {
-    /// When the first tokens came, and how many these were; `None` before that.
-    pub(super) first: Option<(Ticks, u32)>,
+    /// When the first tokens came, if any did.
+    first: Ticks,
     /// When the last tokens came.
     pub(super) last: Ticks,
+    /// How many came first; 0 if none came.
+    at_first: u32,
     /// The number of tokens that events have reported.
-    pub(super) reported: u64,
+    pub(super) reported: u32,
     /// The number of input tokens, by a field.
-    pub(super) input: u64,
+    pub(super) input: u32,
     /// The number of output tokens, by a field.
-    pub(super) output: u64,
+    pub(super) output: u32,
+}
+
+impl TokenTimes {
+    /// Returns when the first tokens came, and how many these were.
+    pub(super) fn first(&self) -> Option<(Ticks, u32)> {
+        (self.at_first > 0).then_some((self.first, self.at_first))
+    }
 }
 
 /// Tokens that came after others of the same request.
@@ -88,27 +97,36 @@ impl RequestFacts {
                     self.queue = Queue::between(Timestamp::from_unix_nanos(nanos), Timestamp::now());
                 }
             }
-            convention::REQUEST_INPUT_TOKENS => self.tokens.input = value.as_u64().unwrap_or(self.tokens.input),
-            convention::REQUEST_OUTPUT_TOKENS => self.tokens.output = value.as_u64().unwrap_or(self.tokens.output),
+            convention::REQUEST_INPUT_TOKENS => self.tokens.input = value.as_u64().map_or(self.tokens.input, small),
+            convention::REQUEST_OUTPUT_TOKENS => self.tokens.output = value.as_u64().map_or(self.tokens.output, small),
             convention::REQUEST_BATCH_SIZE => self.set_batch(value),
             _ => self.is_error |= is_error(name, value),
         }
     }
 
     pub(super) fn set_batch(&mut self, value: &Value) {
-        self.batch = value.as_u64().map_or(self.batch, |size| u32::try_from(size).unwrap_or(u32::MAX));
+        self.batch = value.as_u64().map_or(self.batch, small);
     }
 
     /// Notes so many new tokens. Returns their distance from the ones before, if there were any.
     pub(super) fn take_tokens(&mut self, tokens: u64, now: Ticks) -> Option<TokenGap> {
-        let count = u32::try_from(tokens).unwrap_or(u32::MAX);
-        let times = &mut self.tokens;
-        let gap = times.first.map(|_| TokenGap { ticks: now.0.saturating_sub(times.last.0), tokens: count });
-        times.first = times.first.or(Some((now, count)));
+        let (tokens, times) = (small(tokens), &mut self.tokens);
+        if tokens == 0 {
+            return None;
+        }
+        let gap = times.first().map(|_| TokenGap { ticks: now.0.saturating_sub(times.last.0), tokens });
+        if gap.is_none() {
+            (times.first, times.at_first) = (now, tokens);
+        }
         times.last = now;
-        times.reported += tokens;
+        times.reported = times.reported.saturating_add(tokens);
         gap
     }
+}
+
+/// Returns a number, or the largest that is kept.
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// Whether a field says that its request has failed.
@@ -198,10 +216,14 @@ mod tests {
     #[test]
     fn tokens_have_a_distance_from_the_ones_before() {
         let mut facts = RequestFacts::default();
+        assert!(facts.take_tokens(0, Ticks(50)).is_none());
+        assert!(facts.tokens.first().is_none());
         assert!(facts.take_tokens(1, Ticks(100)).is_none());
         assert_eq!(facts.take_tokens(4, Ticks(160)).map(|gap| (gap.ticks, gap.tokens)), Some((60, 4)));
         // The cycle counters of two processors may differ.
         assert_eq!(facts.take_tokens(1, Ticks(150)).map(|gap| gap.ticks), Some(0));
-        assert_eq!((facts.tokens.first, facts.tokens.reported), (Some((Ticks(100), 1)), 6));
+        assert_eq!((facts.tokens.first(), facts.tokens.reported), (Some((Ticks(100), 1)), 6));
+        assert!(facts.take_tokens(u64::MAX, Ticks(160)).is_some());
+        assert_eq!(facts.tokens.reported, u32::MAX);
     }
 }

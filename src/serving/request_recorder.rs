@@ -157,8 +157,9 @@ impl RequestRecorder {
         }
     }
 
-    /// Ends the request of a span that has closed, if it is one.
-    pub(crate) fn end(&self, id: RegistryId, end: Ticks) {
+    /// Ends the request of a span that has closed, if it is one. `now` is called only then, as reading the clock costs
+    /// more than finding out.
+    pub(crate) fn end(&self, id: RegistryId, now: impl FnOnce() -> Ticks) {
         let removed = self.open.remove_with(id, |open| *open).or_else(|| {
             if self.more.load(Ordering::Relaxed) == 0 {
                 return None;
@@ -169,7 +170,7 @@ impl RequestRecorder {
         });
         if let Some(OpenRequest { kind, start, labels, facts, .. }) = removed {
             let group = self.labels(kind).group(labels);
-            self.note(RequestNote::Ended(EndedRequest { kind, group, start, end, facts }));
+            self.note(RequestNote::Ended(EndedRequest { kind, group, start, end: now(), facts }));
         }
     }
 

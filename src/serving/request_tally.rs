@@ -98,12 +98,12 @@ impl RequestGroup {
             self.batches = (self.batches.0 + 1, self.batches.1 + u64::from(facts.batch));
         }
         let (times, tokens) = (&facts.tokens, &mut self.tokens);
-        tokens.input += times.input;
-        tokens.output += times.output.max(times.reported);
-        if let Some((first, at_first)) = times.first {
+        tokens.input += u64::from(times.input);
+        tokens.output += u64::from(times.output.max(times.reported));
+        if let Some((first, at_first)) = times.first() {
             tokens.first.add_nanos(clock_nanos(first.0.saturating_sub(ended.start.0), clock));
-            tokens.prefilled += times.input;
-            tokens.decoded.0 += times.reported.saturating_sub(u64::from(at_first));
+            tokens.prefilled += u64::from(times.input);
+            tokens.decoded.0 += u64::from(times.reported.saturating_sub(at_first));
             tokens.decoded.1 += clock.duration(times.last.0.saturating_sub(first.0));
         }
     }
@@ -111,7 +111,7 @@ impl RequestGroup {
     fn add_gap(&mut self, gap: TokenGap, clock: &Clock) {
         // As many as are seen one by one: a request that reports once at its end says little about each.
         const MOST: u32 = 1024;
-        let each = clock_nanos(gap.ticks, clock) / u64::from(gap.tokens.max(1));
+        let each = clock_nanos(gap.ticks, clock) / u64::from(gap.tokens);
         (0..gap.tokens.min(MOST)).for_each(|_| self.tokens.between.add_nanos(each));
     }
 }
