@@ -7,10 +7,12 @@ use kernspan::Chrome;
 use kernspan::{
     Exporter, Perfetto, Report, Trace,
     analysis::{Analysis, CounterBound, CounterSubject},
+    export::HtmlReport,
     report::CounterAverage,
     trace::MetricMeaning,
 };
-use std::time::Duration;
+use serde_json::Value;
+use std::{collections::BTreeMap, time::Duration};
 
 /// The FLOPs of a product of matrices, and the bytes that a copy reads and writes.
 const FLOPS: f64 = 2.0 * 4096.0 * 4096.0 * 4096.0;
@@ -102,4 +104,47 @@ fn perfetto_has_the_units_apart_from_the_names() {
     // three for percentages, which have both, and one for the clock.
     assert_eq!([count(b"\x32\x03B/s"), count(b"\x32\x01%\x3a\x01%"), count(b"\x32\x02Hz")], [4, 3, 1]);
     assert_eq!((count(b"SM active"), count(b"SM active (")), (1, 0));
+}
+
+/// Returns the document of the page of a trace.
+fn page(trace: &Trace) -> Value {
+    let page = HtmlReport::of([trace]).to_string();
+    let start = page.split_once("id=\"data\">\n").unwrap().1;
+    serde_json::from_str(start.split_once("\n</script>").unwrap().0).unwrap()
+}
+
+fn section<'a>(document: &'a Value, id: &str) -> Option<&'a Value> {
+    document["sections"].as_array().unwrap().iter().find(|section| section["id"] == id)
+}
+
+/// Returns the rows of a table by their name, with the cells by their column.
+fn table(document: &Value, id: &str) -> BTreeMap<String, BTreeMap<String, Value>> {
+    let table = section(document, id).unwrap();
+    let titles: Vec<_> = table["columns"].as_array().unwrap().iter().map(|it| it[0].as_str().unwrap()).collect();
+    let row = |row: &Value| {
+        let cells = row.as_array().unwrap();
+        let name = document["names"][cells[0].as_u64().unwrap() as usize].as_str().unwrap();
+        (name.to_owned(), titles.iter().map(|&title| title.to_owned()).zip(cells.iter().cloned()).collect())
+    };
+    table["rows"].as_array().unwrap().iter().map(row).collect()
+}
+
+#[test]
+fn the_page_has_tables_of_spans_and_kernels() {
+    let trace = recorded("counters");
+    let document = page(&trace);
+    let (spans, kernels) = (table(&document, "counters"), table(&document, "kernel-counters"));
+    assert!(section(&document, "module-counters").is_none(), "no span has a module");
+    let of_span = |span: &str, title: &str| spans[span][title].clone();
+    assert_eq!([of_span("compute", "Limit"), of_span("memory", "Limit")], ["tensor", "memory"]);
+    assert_eq!(of_span("small", "SM"), Value::Null, "its kernels take too little of each sample");
+    let tensor = of_span("compute", "Tensor").as_f64().unwrap();
+    let per_cycle = tensor / 100.0 * of_span("compute", "SM clock").as_f64().unwrap() * PER_CYCLE;
+    let by_time = FLOPS / kernel_seconds(&trace, "compute");
+    assert!((per_cycle / by_time - 1.0).abs() < 0.05, "{per_cycle:.3e} and {by_time:.3e} FLOP/s");
+
+    let memory = trace.work().find(|work| work.span().is_some_and(|span| span.name() == "memory")).unwrap();
+    let copied = kernels[&memory.name().to_string()]["DRAM bytes/s"].as_f64().unwrap();
+    let by_time = BYTES / kernel_seconds(&trace, "memory");
+    assert!((copied / by_time - 1.0).abs() < 0.05, "{copied:.3e} and {by_time:.3e} bytes/s");
 }

@@ -9,6 +9,7 @@ mod calls;
 mod check;
 mod config;
 mod convert;
+mod counters;
 mod diff;
 mod explain;
 mod fault;

@@ -2,6 +2,7 @@
 
 use crate::{
     calls::{self, Direction},
+    counters::{self, CounterRows},
     fault::Fault,
     file,
     input::{Inputs, Read},
@@ -15,8 +16,8 @@ use kernspan::{
     Report,
     export::HtmlReport,
     report::{
-        Averages, Functions, Kernels, Lines, MemoryPeak, MemoryPeaks, Modules, Operations, SortBy, SortOperationsBy,
-        units,
+        Averages, CounterTable, Functions, Kernels, Lines, MemoryPeak, MemoryPeaks, Modules, Operations, SortBy,
+        SortOperationsBy, units,
     },
 };
 use serde_json::{Value, json};
@@ -25,8 +26,8 @@ use std::path::{Path, PathBuf};
 /// Print where the time went: tables of spans, kernels, operations, steps and memory
 ///
 /// By default, this is an overview: the spans, the ten longest kernels and operations, and a summary of steps, GPUs and
-/// losses. --kernels, --model, --operations, --lines, --functions, --launches, --streams, --steps, --memory, --callers,
-/// --callees and --torch print single tables instead. Several files are added up.
+/// losses. --kernels, --model, --operations, --counters, --lines, --functions, --launches, --streams, --steps,
+/// --memory, --callers, --callees and --torch print single tables instead. Several files are added up.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -56,6 +57,12 @@ pub(crate) struct Args {
     /// Print the operations that a framework reported
     #[arg(long)]
     operations: bool,
+    /// Print how busy the SMs, the tensor cores and the memory of GPUs were, if hardware counters were sampled
+    #[arg(long)]
+    counters: bool,
+    /// With --counters: what the rows are [default: span]
+    #[arg(long, requires = "counters", value_enum, value_name = "KIND")]
+    counters_by: Option<CounterRows>,
     /// Print what launches cost the host, by API function
     #[arg(long)]
     launches: bool,
@@ -103,6 +110,7 @@ Examples:
   kernspan report --kernels --by-shape window.kernspan
   kernspan report --lines --in-span backward runs/mnist
   kernspan report --model runs/mnist
+  kernspan report --counters --counters-by kernel runs/mnist
   kernspan report --callers matmul trace.json
   kernspan report --html report.html runs/mnist
   kernspan report --torch --json trace.pt.trace.json | jq '.key_averages[0]'
@@ -161,6 +169,11 @@ impl Args {
         if self.operations {
             sections.push(self.operations(report, Operations::LIMIT));
         }
+        if self.counters {
+            let rows = self.style.rows(self.limit, CounterTable::LIMIT);
+            let counters = counters::section(report, self.counters_by.unwrap_or_default(), rows);
+            sections.push(Section { below: counters::problems(report), ..counters });
+        }
         if self.lines {
             sections.push(self.lines(report, Lines::LIMIT, self.own, self.in_span.as_deref()));
         }
@@ -199,6 +212,9 @@ impl Args {
         let operations = self.operations(report, FEW);
         if operations.table.is_some() {
             sections.push(operations);
+        }
+        if !report.counters().is_empty() {
+            sections.push(counters::section(report, CounterRows::default(), self.style.rows(self.limit, FEW)));
         }
         if report.has_modes() {
             sections.push(modes(report));

@@ -53,7 +53,8 @@ use std::{
 ///   [findings](crate::Report::findings), with links to the spans and moments they are about;
 /// - the duration of every step, recorded or not;
 /// - the timeline of all recorded windows, item by item, to be searched and summed up;
-/// - tables of spans, kernels and operations, which can be sorted and searched;
+/// - tables of spans, modules, kernels, operations, hardware counters and sampled lines, which can be sorted and
+///   searched;
 /// - GPUs and their memory over time, flame graphs of the host and of GPU time, and the roofline;
 /// - the run: host, GPU, versions, schedule, losses, and what recording cost.
 ///

@@ -6,8 +6,8 @@ use super::{
     paths::Paths,
 };
 use crate::{
-    analysis::{MemoryHolder, MemorySnapshot, ModeUse, SampledFunction, SampledLine, VitalSummary},
-    report::{Average, Kernels, MemoryPeak, Operations, PathRows, Report},
+    analysis::{CounterBound, MemoryHolder, MemorySnapshot, ModeUse, SampledFunction, SampledLine, VitalSummary},
+    report::{Average, CounterAverage, CountersBy, Kernels, MemoryPeak, Operations, PathRows, Report},
 };
 use std::{collections::HashMap, time::Duration};
 
@@ -21,6 +21,9 @@ pub(super) fn after_spans(report: &Report, names: &mut Names) -> Vec<(&'static s
         ("modules", "Modules", modules(report, names)),
         ("kernels", "Kernels", kernels(report, names)),
         ("operations", "Operations", operations(report, names)),
+        ("counters", "GPU counters by span", counters(report, "Span", CountersBy::Span, names)),
+        ("module-counters", "GPU counters by module", counters(report, "Module", CountersBy::Module, names)),
+        ("kernel-counters", "GPU counters by kernel", counters(report, "Kernel", CountersBy::Kernel, names)),
         ("lines", "Lines", lines(report, names)),
         ("functions", "Functions", functions(report, names)),
     ];
@@ -96,6 +99,33 @@ fn operations(report: &Report, names: &mut Names) -> Option<Grid> {
     grid.column(("Kernels", Unit::Number, ""), rows, |row| row.kernels);
     grid.column(("# of Calls", Unit::Number, ""), rows, |row| row.calls);
     grid.column(("Total FLOPs", Unit::Count, ""), rows, |row| nonzero(row.flops));
+    grid.left_out(all.len() - rows.len());
+    (!rows.is_empty()).then_some(grid)
+}
+
+/// Returns how busy the parts of GPUs were, by their hardware counters.
+fn counters(report: &Report, title: &'static str, by: CountersBy, names: &mut Names) -> Option<Grid> {
+    let all = report.counters().by(by).limit(usize::MAX).rows();
+    let rows = &all[..all.len().min(ROWS)];
+    let mut grid = Grid::default();
+    grid.names(title, rows, names, |row| &row.name);
+    grid.column(("GPU time", Unit::Time, "covered by samples"), rows, |row| row.gpu);
+    let mut percent = |title, help, of: fn(&CounterAverage) -> Option<f64>| {
+        grid.column((title, Unit::Percent, help), rows, of);
+    };
+    percent("SM", "time in which SMs had work; empty where the standard error is above 3 points", |row| row.sm_active);
+    percent("Tensor", "time in which the tensor cores were busy", |row| row.tensor_active);
+    percent("DRAM", "use of the memory's bandwidth", |row| row.dram_active);
+    grid.column(("DRAM bytes/s", Unit::Rate, "read and written"), rows, |row| row.dram_bytes_per_second);
+    grid.column(("SM clock", Unit::Rate, "in hertz"), rows, |row| row.sm_clock);
+    grid.column(("FLOP/s", Unit::Rate, "operations that fields state, a second of GPU time"), rows, |row| {
+        row.flops_per_second
+    });
+    grid.column(("FLOP/byte", Unit::Rate, "of the bytes that were measured"), rows, |row| row.intensity);
+    grid.column(("Limit", Unit::Word, "the part of the GPU that limits it"), rows, |row| {
+        row.bound.map(|bound| CounterBound::as_str(bound).to_owned())
+    });
+    grid.column(("Samples", Unit::Number, "in which it ran"), rows, |row| row.samples);
     grid.left_out(all.len() - rows.len());
     (!rows.is_empty()).then_some(grid)
 }

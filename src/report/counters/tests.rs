@@ -4,7 +4,7 @@ use crate::{
     analysis::CounterBound,
     trace::{
         MetricMeaning, Trace,
-        sample::{GpuTrace, measure_work},
+        sample::{GpuTrace, measure_work, set_fields},
     },
 };
 
@@ -62,4 +62,28 @@ fn a_value_that_samples_do_not_determine_is_left_out() {
     let report = Report::of([&trace]);
     let kernels = report.counters().by(CountersBy::Kernel).rows();
     assert!(kernels.iter().all(|row| row.name != "copy" || row.dram_active.is_none()), "{kernels:?}");
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn the_serialized_report_has_spans_modules_and_kernels() {
+    let mut trace = training();
+    let spans: Vec<_> = trace.spans().map(|span| span.name() == "dropout").collect();
+    let dropout = spans.iter().enumerate().filter(|(_, is_one)| **is_one);
+    dropout.for_each(|(span, _)| set_fields(&mut trace, span, &[("op.module", "layers.0")]));
+    let report = serde_json::to_value(Report::of([&trace])).unwrap();
+    let names = |key: &str| {
+        let mut names: Vec<_> = report[key].as_array().unwrap().iter().map(|row| row["name"].to_string()).collect();
+        names.sort();
+        names.join(" ")
+    };
+    assert_eq!(names("counters"), r#""attention" "dropout" "forward""#);
+    assert_eq!(
+        (names("module_counters"), names("kernel_counters")),
+        (r#""layers.0""#.into(), r#""copy" "gemm""#.into())
+    );
+    let bytes = report["module_counters"][0]["dram_bytes_per_second"].as_f64().unwrap();
+    assert!((bytes / 4e12 - 1.0).abs() < 0.02, "{bytes}");
+    let without = serde_json::to_value(Report::of([&Trace::default()])).unwrap();
+    assert!(["counters", "module_counters", "kernel_counters"].iter().all(|key| without.get(key).is_none()));
 }

@@ -5,7 +5,7 @@ use super::Report;
 use crate::report::requests::RequestTable;
 use crate::{
     hint::Hint,
-    report::{step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles},
+    report::{CountersBy, step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles},
 };
 use std::fmt;
 
@@ -191,7 +191,7 @@ impl serde::Serialize for Report {
         let requests = Some(&self.requests).filter(|requests| !requests.is_empty());
         #[cfg(not(feature = "serving"))]
         let requests = None::<()>;
-        let more = usize::from(self.removed.is_some()) + usize::from(!counters.is_empty());
+        let more = usize::from(self.removed.is_some()) + if counters.is_empty() { 0 } else { 3 };
         let more = more + if stacks { 3 } else { 0 } + if vitals { 2 } else { 0 };
         let more = more + usize::from(self.has_modes());
         let more = more + usize::from(process_cpu.is_some()) + usize::from(requests.is_some());
@@ -215,7 +215,10 @@ impl serde::Serialize for Report {
             report.serialize_field("modes", self.modes())?;
         }
         if !counters.is_empty() {
-            report.serialize_field("counters", &counters.limit(usize::MAX).rows())?;
+            let rows = |by| counters.by(by).limit(usize::MAX).rows();
+            report.serialize_field("counters", &rows(CountersBy::Span))?;
+            report.serialize_field("module_counters", &rows(CountersBy::Module))?;
+            report.serialize_field("kernel_counters", &rows(CountersBy::Kernel))?;
         }
         report.serialize_field("gpu_steps", &self.gpus.steps)?;
         report.serialize_field("attributions", &self.gpus.attributions)?;

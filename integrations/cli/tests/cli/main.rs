@@ -4,6 +4,7 @@ mod advise;
 mod check;
 mod config;
 mod convert;
+mod counters;
 mod diff;
 mod efficiency;
 mod files;
