@@ -9,7 +9,7 @@ use kernspan::{
     analysis::{Analysis, CounterBound, CounterSubject},
     export::HtmlReport,
     report::CounterAverage,
-    trace::MetricMeaning,
+    trace::{MetricMeaning, Work},
 };
 use serde_json::Value;
 use std::{collections::BTreeMap, time::Duration};
@@ -147,4 +147,34 @@ fn the_page_has_tables_of_spans_and_kernels() {
     let copied = kernels[&memory.name().to_string()]["DRAM bytes/s"].as_f64().unwrap();
     let by_time = BYTES / kernel_seconds(&trace, "memory");
     assert!((copied / by_time - 1.0).abs() < 0.05, "{copied:.3e} and {by_time:.3e} bytes/s");
+}
+
+#[test]
+fn the_roofline_has_the_bytes_that_were_measured() {
+    let trace = recorded("counters");
+    let document = page(&trace);
+    let points = section(&document, "roofline").unwrap()["points"].as_array().unwrap();
+    let name = |point: &Value| document["names"][point[0].as_u64().unwrap() as usize].as_str().unwrap().to_owned();
+    let point = points.iter().find(|point| name(point).ends_with("compute")).unwrap();
+    // No field states bytes, or a type whose peak would be known.
+    assert_eq!((&point[4], &point[5]), (&Value::Null, &Value::from(1)));
+
+    // Samples that only have products of matrices, unlike those of which the copies before and after have a part.
+    let has = |span: &str, from, to| {
+        let mut work = trace.work().filter(|work| work.start() < to && work.end() > from);
+        work.any(|work| work.span().is_some_and(|of| of.name() == span))
+    };
+    let first = trace.work().map(Work::start).min().unwrap();
+    let counters = &trace.gpu_counters()[0];
+    let [read, write] = [MetricMeaning::DramRead, MetricMeaning::DramWrite].map(|it| counters.position(it).unwrap());
+    let alone = counters.samples().filter(|(time, _)| {
+        let is_alone = !has("memory", time.start, time.end) && !has("small", time.start, time.end);
+        time.start >= first && is_alone && has("compute", time.start, time.end)
+    });
+    let bytes: Vec<_> = alone.map(|(_, values)| values[read] + values[write]).collect();
+    assert!(bytes.len() > 10, "{bytes:?}");
+    let bytes = bytes.iter().sum::<f64>() / bytes.len() as f64;
+    let expected = FLOPS / kernel_seconds(&trace, "compute") / bytes;
+    let intensity = point[1].as_f64().unwrap();
+    assert!((intensity / expected - 1.0).abs() < 0.1, "{intensity:.1} and {expected:.1} FLOP a byte");
 }

@@ -107,6 +107,11 @@ impl Names {
         &self.names[index]
     }
 
+    /// Returns whether this name is at the index, in full.
+    pub(super) fn has(&self, index: usize, name: &str) -> bool {
+        self.names.get(index).is_some_and(|known| **known == *name)
+    }
+
     pub(super) fn write(&self, array: &mut Array<'_>) {
         self.names.iter().for_each(|name| array.string(name));
     }

@@ -5,7 +5,7 @@ use super::{
     cell::Grid,
     document::HtmlDocument,
     facts::{self, RunFacts},
-    packed::{Names, shortened_path},
+    packed::Names,
     parts::Contents,
     paths::Paths,
     ranks::Ranks,
@@ -331,9 +331,16 @@ impl HtmlReport {
     }
 
     fn write_roofline(&self, sections: &mut Array<'_>, names: &mut Names) {
-        let points = self.paths.roofline();
-        let Some(device) = self.report.devices().first().filter(|_| !points.is_empty()) else { return };
+        let Some(device) = self.report.devices().first() else { return };
         let Some(bandwidth) = Device::memory_bytes_per_second(device) else { return };
+        let counters = self.report.counters().limit(usize::MAX).rows();
+        let by_name = counters.into_iter().map(|row| (names.index(&row.name), row));
+        // A name that is too long, or one too many, is not the only one in its place.
+        let measured = by_name.filter(|(name, row)| self.names.has(*name, &row.name)).collect();
+        let points = self.paths.roofline(&measured, bandwidth as f64);
+        if points.is_empty() {
+            return;
+        }
         section(sections, "roofline", "Roofline", "roofline", |section| {
             section.number("bandwidth", bandwidth);
             section.array("roofs", |roofs| {
@@ -346,18 +353,7 @@ impl HtmlReport {
                     }
                 }
             });
-            section.array_of_lines("points", |array| {
-                for point in points.iter().take(500) {
-                    array.array(|cells| {
-                        let path = shortened_path(self.paths.names(point.node).map(|name| names.get(name)));
-                        cells.number(names.index(&path));
-                        cells.float(point.intensity);
-                        cells.float(point.flops_per_second);
-                        cells.number(point.gpu.as_nanos());
-                        cells.float(point.percent);
-                    });
-                }
-            });
+            self.paths.write_points(&points, names, section);
         });
     }
 

@@ -64,6 +64,25 @@ fn a_value_that_samples_do_not_determine_is_left_out() {
     assert!(kernels.iter().all(|row| row.name != "copy" || row.dram_active.is_none()), "{kernels:?}");
 }
 
+#[test]
+fn an_intensity_needs_bytes_that_are_known_to_a_quarter() {
+    let row = |bytes: f64| {
+        let mut trace = training();
+        let spans: Vec<_> = trace.spans().map(|span| span.name() == "attention").collect();
+        let attention = spans.iter().enumerate().filter(|(_, is_one)| **is_one);
+        attention.for_each(|(span, _)| set_fields(&mut trace, span, &[("op.flops", 1_000_000_000_000_u64)]));
+        trace.gpu_counters.clear();
+        measure_work(&mut trace, 1000, [MetricMeaning::DramRead, MetricMeaning::DramWrite], [0.0; 2], |work| {
+            if work.name().to_string() == "gemm" { [bytes, 0.0] } else { [2e12, 2e12] }
+        });
+        let rows = Report::of([&trace]).counters().rows();
+        rows.into_iter().find(|row| row.name == "attention").unwrap()
+    };
+    let (little, much) = (row(1e9), row(1e12));
+    assert!(little.dram_bytes_per_second.is_some() && little.intensity.is_none(), "{little:?}");
+    assert!((much.intensity.unwrap() / 500.0 - 1.0).abs() < 0.05, "{much:?}");
+}
+
 #[cfg(feature = "serde")]
 #[test]
 fn the_serialized_report_has_spans_modules_and_kernels() {

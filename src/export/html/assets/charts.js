@@ -275,6 +275,12 @@ function rooflineSection(section) {
     Math.max(3, Math.ceil(decade(Math.max(...points.map((point) => point[1]))))),
   ];
   const longest = Math.max(...points.map((point) => point[3]));
+  const kinds = ["bytes stated by fields", "bytes measured by hardware counters"];
+  const legend = el(
+    "ul",
+    { class: "legend" },
+    kinds.map((kind, index) => el("li", {}, el("i", { style: `background:${color(index)}` }), kind)),
+  );
   return [
     svg(320, `${points.length} spans in the roofline model`, (width, height) => {
       const x = (intensity) => LEFT + ((decade(intensity) - left) / (right - left)) * (width - LEFT - 10);
@@ -301,10 +307,13 @@ function rooflineSection(section) {
           ),
         ];
       });
-      const marks = points.map(([name, intensity, rate, nanos, percent]) => {
+      const marks = points.map(([name, intensity, rate, nanos, percent, measured]) => {
+        const ofPeak = percent === null ? "" : `, ${digits(percent)} % of what the GPU can do`;
         const text =
           `${DATA.names[name]}\n${UNITS.rate(rate)}FLOP/s, ${digits(intensity)} FLOP a byte\n` +
-          `${UNITS.time(nanos)} on the GPU, ${digits(percent)} % of what the GPU can do`;
+          `${kinds[measured]}\n` +
+          `${UNITS.time(nanos)} on the GPU${ofPeak}`;
+        const shade = color(measured);
         return el(
           "svg:circle",
           {
@@ -312,9 +321,9 @@ function rooflineSection(section) {
             cy: y(rate),
             r: 4 + 10 * Math.sqrt(nanos / longest),
             tabindex: 0,
-            fill: "var(--c0)",
+            fill: shade,
             "fill-opacity": 0.6,
-            stroke: "var(--c0)",
+            stroke: shade,
             on: { pointermove: (event) => showTip(text, event), pointerleave: hideTip },
           },
           el("svg:title", {}, text),
@@ -336,6 +345,7 @@ function rooflineSection(section) {
       );
       return [lines, marks, ticks, rates];
     }),
+    points.some((point) => point[5]) ? legend : null,
     el("p", { class: "note" }, "FLOP a second (up) by FLOP a byte (right). A large point took long on the GPU."),
   ];
 }
