@@ -224,7 +224,8 @@ impl<'a> Analysis<'a> {
     }
 
     /// Returns the hardware counters of a GPU in a step: their means from the step's first to its last work on the GPU.
-    /// `None` if no sample covers them.
+    /// `None` if samples have measured too little of it: see
+    /// [`CounterUse::LEAST_MEASURED`](super::CounterUse::LEAST_MEASURED).
     ///
     /// ```
     /// # fn show(window: &kernspan::analysis::Analysis<'_>) {

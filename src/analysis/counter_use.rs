@@ -31,7 +31,8 @@ pub struct CounterUse {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum CounterSubject {
-    /// A step, by its number: all of the time from its first to its last work on the GPU.
+    /// A step, by its number: all of the time from its first to its last work on the GPU, if samples have measured
+    /// [enough of it](CounterUse::LEAST_MEASURED).
     Step(u64),
     /// All spans of a name, with those nested in them.
     Span(String),
@@ -50,7 +51,7 @@ pub struct CounterValue {
     /// The mean, in the metric's own unit.
     pub mean: f64,
     /// The standard error of the mean. It is large if samples do not tell the work from other work that always ran in
-    /// the same ones.
+    /// the same ones. That of a step is 0, as its values are not estimated.
     pub error: f64,
 }
 
@@ -60,6 +61,15 @@ impl CounterValue {
 }
 
 impl CounterUse {
+    /// The part of a step's GPU time, from its first to its last work, that samples must have measured: steps below it
+    /// have no values.
+    ///
+    /// Of a sample that reaches over the edge of a step, only a part is about that step: one with a tenth of its time
+    /// in the step measures a tenth of that tenth. With a half, samples cover at least half of the step, and at least
+    /// half of what they cover is the step itself. Without gaps, steps as long as the interval always have values, and
+    /// those of less than half of it never do.
+    pub const LEAST_MEASURED: f64 = 0.5;
+
     /// The value of the metric with this meaning.
     pub fn value(&self, meaning: MetricMeaning) -> Option<&CounterValue> {
         self.values.iter().find(|value| value.metric.meaning() == meaning)
@@ -264,7 +274,8 @@ impl<'a> DeviceUse<'a> {
         members
     }
 
-    /// Returns the means over the time from the first to the last work of each step, which no other work shares.
+    /// Returns the means over the time from the first to the last work of each step that was
+    /// [measured](CounterUse::LEAST_MEASURED).
     fn steps(&self) -> Vec<CounterUse> {
         let mut ranges = BTreeMap::<usize, (Timestamp, Timestamp)>::new();
         for work in self.trace.work().filter(|work| work.stream().device() == self.counters.device()) {
@@ -275,11 +286,13 @@ impl<'a> DeviceUse<'a> {
         let metrics = self.counters.metrics();
         let row = |(step, (start, end)): (usize, (Timestamp, Timestamp))| {
             let (mut sums, mut nanos, mut samples) = (vec![0.0; metrics.len()], 0.0, 0);
+            let mut measured = 0.0;
             let overlapping = self.counters.samples().filter(|(time, _)| time.start < end && time.end > start);
             for (time, values) in overlapping {
                 let overlap = time.end.min(end).since(time.start.max(start)).as_nanos() as f64;
                 sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += overlap * value);
                 nanos += overlap;
+                measured += overlap * overlap / time.end.since(time.start).as_nanos().max(1) as f64;
                 samples += 1;
             }
             let value = |(metric, sum): (&GpuMetric, f64)| CounterValue {
@@ -287,7 +300,8 @@ impl<'a> DeviceUse<'a> {
                 mean: sum / nanos,
                 error: 0.0,
             };
-            (nanos > 0.0).then(|| CounterUse {
+            let least = CounterUse::LEAST_MEASURED * end.since(start).as_nanos() as f64;
+            (nanos > 0.0 && measured >= least).then(|| CounterUse {
                 subject: CounterSubject::Step(self.trace.steps()[step].number()),
                 device: self.counters.device(),
                 gpu: Duration::from_nanos(nanos as u64),

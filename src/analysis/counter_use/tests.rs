@@ -79,6 +79,21 @@ fn a_span_with_several_kernels_in_a_sample_counts_it_once() {
 }
 
 #[test]
+fn a_step_has_values_only_if_samples_measure_at_least_half_of_it() {
+    // The work of the only step runs from 5 to 405 µs.
+    let value = |micros: u64, samples: usize| {
+        let mut trace = training(1, &[("forward", "gemm", 400)]);
+        add_gpu_counters(&mut trace, 0, &[("dram", MetricMeaning::DramActive)], micros, &vec![&[50.0][..]; samples]);
+        let window = Analysis::of(&trace);
+        window.step_counters(&window.gpu_steps()[0]).map(|step| step.values[0].mean)
+    };
+    // A sample of 1 ms is about other time, mostly: it measures 40 % of the step, and one of 700 µs 57 %.
+    assert_eq!([value(1000, 1), value(700, 1)], [None, Some(50.0)]);
+    // Samples of the first 200 µs measure 48 % of it, with those of the next 100 µs it is 73 %.
+    assert_eq!([value(100, 2), value(100, 3)], [None, Some(50.0)]);
+}
+
+#[test]
 fn a_finding_about_kernels_believes_counters_more_than_names() {
     let products = |tensor: Option<f64>| {
         let mut trace = training(20, &[("forward", "sgemm_128x64_nn", 2000), ("loss", "reduce", 300)]);
