@@ -140,13 +140,14 @@ fn lines(report: &Report, names: &mut Names) -> Option<Grid> {
     grid.names("Function", rows, names, |row| &row.function);
     let help = "the innermost line of the program's own source";
     grid.column(("Called from", Unit::Text, help), rows, SampledLine::called_from);
-    let help = "of the span's own CPU time; none for spans with fewer than 25 samples";
+    let help = "of the span's own CPU time; none for spans with fewer than 25 samples. Highlighted from 10 % on";
     grid.column(("CPU %", Unit::Percent, help), rows, SampledLine::percent);
     grid.column(("± points", Unit::Share, "in 19 of 20 cases, the share is off by less"), rows, SampledLine::margin);
     grid.column(("CPU", Unit::Total, "estimated from samples"), rows, |row| row.time.cpu);
     grid.column(("Waiting", Unit::Total, "not on a CPU"), rows, |row| row.time.waiting);
     grid.column(("Samples", Unit::Number, "on the CPU"), rows, |row| row.time.samples);
     grid.column(("At edge", Unit::Number, "within 1 µs of the edge of a span"), rows, |row| row.time.at_edge);
+    grid.mark((0..rows.len()).filter(|&row| rows[row].is_hot()).collect());
     grid.left_out(all.len() - rows.len());
     (!rows.is_empty()).then_some(grid)
 }

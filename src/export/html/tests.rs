@@ -354,6 +354,9 @@ fn sampled_lines_and_functions_are_tables() {
     assert_eq!(column(&document, "lines", "CPU"), nanos);
     let shares: Vec<_> = lines.iter().map(SampledLine::percent).collect();
     assert_eq!(column(&document, "lines", "CPU %").iter().map(Value::as_f64).collect::<Vec<_>>(), shares);
+    let hot: Vec<_> = (0..lines.len()).filter(|&row| lines[row].is_hot()).collect();
+    assert!(!hot.is_empty() && hot.len() < lines.len(), "{hot:?}");
+    assert_eq!(section(&document, "lines").unwrap()["marked"], serde_json::json!(hot));
     let functions: Vec<_> = report.functions().rows().iter().map(|row| row.function.clone()).collect();
     assert_eq!(column(&document, "functions", "Function"), functions);
     let (_, without) = page_of(&[gpu_trace()]);
