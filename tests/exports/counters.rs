@@ -150,6 +150,24 @@ fn the_page_has_tables_of_spans_and_kernels() {
 }
 
 #[test]
+#[cfg(feature = "sample")]
+fn the_page_has_a_table_of_modules_if_there_are_any() {
+    let mut trace = recorded("counters");
+    let products: Vec<_> = trace.spans().map(|span| span.name() == "compute").collect();
+    for (span, _) in products.iter().enumerate().filter(|(_, is_one)| **is_one) {
+        kernspan::trace::sample::set_fields(&mut trace, span, &[("op.module", "layers.0")]);
+    }
+    let document = page(&trace);
+    let (spans, modules) = (table(&document, "counters"), table(&document, "module-counters"));
+    assert_eq!(modules.keys().collect::<Vec<_>>(), ["layers.0"]);
+    let of_module = &modules["layers.0"];
+    assert!(of_module["Tensor"].as_f64().unwrap() > 80.0, "{of_module:?}");
+    for title in ["Tensor", "DRAM bytes/s", "Limit"] {
+        assert_eq!(of_module[title], spans["compute"][title], "{title}");
+    }
+}
+
+#[test]
 fn the_roofline_has_the_bytes_that_were_measured() {
     let trace = recorded("counters");
     let document = page(&trace);
