@@ -1,14 +1,15 @@
 //! A histogram of durations.
 
 use hdrhistogram::Histogram;
-use serde::{Serialize, Serializer, ser::SerializeStruct};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::SerializeStruct};
 use std::{fmt, time::Duration};
 
 /// The durations of all requests, as a histogram: percentiles are within 0.4 % of the exact ones, and the number, the
 /// sum and the maximum are exact.
 ///
 /// It takes 36 KB, however many durations there are. Histograms of several threads, processes or ranks can be
-/// [merged](Self::merge) without a further error.
+/// [merged](Self::merge) without a further error. They are read back from what was serialized, such as lines of a
+/// [`RequestLog`](super::RequestLog).
 ///
 /// ```
 /// use kernspan::serving::LatencyHistogram;
@@ -63,6 +64,33 @@ impl LatencyHistogram {
     }
 
     /// Adds all durations of another histogram.
+    ///
+    /// The log of several processes, or of several minutes, is merged so:
+    ///
+    /// ```
+    /// use kernspan::serving::LatencyHistogram;
+    /// # use kernspan::{Profiler, serving::RequestLog};
+    /// # use tracing_subscriber::prelude::*;
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("requests.jsonl");
+    /// # for _ in 0..2 {
+    /// #     let log = RequestLog::to_file(&path);
+    /// #     let (layer, profiler) = Profiler::builder().request_on("request").request_log(log).build()?;
+    /// #     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+    /// #         drop(tracing::info_span!("request"));
+    /// #     });
+    /// #     profiler.finish()?;
+    /// # }
+    ///
+    /// let mut latencies = LatencyHistogram::default();
+    /// for line in std::fs::read_to_string(path)?.lines() {
+    ///     let mut line: serde_json::Value = serde_json::from_str(line)?;
+    ///     latencies.merge(&serde_json::from_value(line["requests"][0]["total"]["latency"].take())?);
+    /// }
+    /// println!("p99 of {} requests: {:?}", latencies.count(), latencies.percentile(99.0));
+    /// # assert_eq!(latencies.count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.sum += other.sum;
@@ -137,6 +165,19 @@ impl LatencyHistogram {
         self.counts.as_ref().map_or(0, |counts| counts.count_between(0, limit))
     }
 
+    /// Returns the buckets that are not empty, shortest durations first: the middle of each, and how many durations it
+    /// has. All histograms have the same buckets.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        self.bucket_nanos().map(|(nanos, count)| (Duration::from_nanos(nanos), count))
+    }
+
+    fn bucket_nanos(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.counts.iter().flat_map(|counts| {
+            let middle = |value| counts.median_equivalent(value);
+            counts.iter_recorded().map(move |bucket| (middle(bucket.value_iterated_to()), bucket.count_at_value()))
+        })
+    }
+
     /// Returns how many durations are missing from the percentiles, as there was no memory for a larger histogram.
     pub fn lost(&self) -> u64 {
         self.lost
@@ -165,18 +206,53 @@ impl fmt::Debug for LatencyHistogram {
 }
 
 impl Serialize for LatencyHistogram {
-    /// Writes the number, and all times in seconds.
+    /// Writes the number, times in seconds, and what histograms are merged by, in nanoseconds: the sum, and for each
+    /// bucket its middle and its number.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        let mut fields = serializer.serialize_struct("LatencyHistogram", 8)?;
+        let mut fields = serializer.serialize_struct("LatencyHistogram", 10)?;
         fields.serialize_field("count", &self.count)?;
         fields.serialize_field("mean", &seconds(self.mean()))?;
         for (name, percent) in ["p50", "p90", "p95", "p99", "p99_9"].into_iter().zip(Self::PERCENTILES) {
             fields.serialize_field(name, &seconds(self.percentile(percent)))?;
         }
         fields.serialize_field("max", &seconds(self.max()))?;
+        fields.serialize_field("sum_ns", &u64::try_from(self.sum).unwrap_or(u64::MAX))?;
+        fields.serialize_field("buckets_ns", &self.bucket_nanos().collect::<Vec<_>>())?;
         fields.end()
     }
+}
+
+impl<'de> Deserialize<'de> for LatencyHistogram {
+    /// Reads what was serialized. The percentiles are those of the buckets.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let SerializedHistogram { count, max, sum_ns, buckets_ns } = Deserialize::deserialize(deserializer)?;
+        let max = Duration::try_from_secs_f64(max.unwrap_or(0.0)).map_err(D::Error::custom)?;
+        let max = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
+        let mut counts = if buckets_ns.is_empty() { None } else { Self::empty() };
+        let (mut lost, mut unaccounted) = (0, count);
+        for (nanos, in_bucket) in buckets_ns {
+            let Some(left) = unaccounted.checked_sub(in_bucket) else {
+                return Err(D::Error::custom(format_args!("the buckets have more durations than the {count} of all")));
+            };
+            unaccounted = left;
+            if counts.as_mut().is_none_or(|counts| counts.record_n(nanos, in_bucket).is_err()) {
+                lost += in_bucket;
+            }
+        }
+        Ok(Self { counts, count, sum: sum_ns.into(), max, lost: lost + unaccounted })
+    }
+}
+
+/// The fields of a serialized histogram that are not computed from others.
+#[derive(Deserialize)]
+struct SerializedHistogram {
+    count: u64,
+    /// Seconds.
+    max: Option<f64>,
+    sum_ns: u64,
+    /// Nanoseconds, and how many durations are in the bucket that has them.
+    buckets_ns: Vec<(u64, u64)>,
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{LatencyHistogram, ServiceLevel, SlowRequest};
 use crate::analysis::RequestGpuTime;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The requests of a run so far, by kind: see [`Profiler::requests`](crate::Profiler::requests) and
@@ -52,8 +52,9 @@ pub struct RequestGpu {
     pub shared: Duration,
 }
 
-/// Requests with the same labels.
-#[derive(Clone, Debug, Default, Serialize)]
+/// Requests with the same labels. Those of a [`RequestLog`](super::RequestLog) can be read back and
+/// [merged](Self::merge).
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[non_exhaustive]
 pub struct RequestGroup {
     /// The fields that requests are broken down by, and their values. Those for which there was no room have `other`.
@@ -79,7 +80,7 @@ pub struct RequestGroup {
 }
 
 /// The tokens that requests have generated.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[non_exhaustive]
 pub struct GeneratedTokens {
     /// The number of tokens that requests have read.

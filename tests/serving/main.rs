@@ -7,6 +7,7 @@ mod support;
 
 mod fields;
 mod levels;
+mod logs;
 mod spans;
 
 use kernspan::{

@@ -60,12 +60,16 @@ fn percentiles_are_within_a_percent_of_exact_ones_merged_over_threads() {
                 })
             })
             .collect();
-        let (mut exact, mut merged) = (Vec::new(), LatencyHistogram::default());
+        let (mut exact, [mut merged, mut logged, mut all]) = (Vec::new(), <[LatencyHistogram; 3]>::default());
         for thread in threads {
             let (nanos, histogram) = thread.join().unwrap();
             exact.extend(nanos);
             merged.merge(&histogram);
+            logged.merge(&read_back(&histogram));
         }
+        exact.iter().for_each(|&nanos| all.add_nanos(nanos));
+        assert!(merged.buckets().eq(all.buckets()) && logged.buckets().eq(all.buckets()), "{shape}");
+        assert_eq!(facts(&logged), facts(&all), "{shape}");
         assert_eq!((merged.count(), merged.lost()), (MANY, 0));
         assert_eq!(merged.max(), exact.iter().max().map(|&nanos| Duration::from_nanos(nanos)), "{shape}");
         let sum: u128 = exact.iter().map(|&nanos| u128::from(nanos)).sum();
@@ -78,6 +82,11 @@ fn percentiles_are_within_a_percent_of_exact_ones_merged_over_threads() {
             assert!(error < 0.01, "{shape}, p{percent}: {found} instead of {exact}, {:.3} %", 100.0 * error);
         }
     }
+}
+
+/// Returns the histogram that is read from the line of a log.
+fn read_back(histogram: &LatencyHistogram) -> LatencyHistogram {
+    serde_json::from_str(&serde_json::to_string(histogram).unwrap()).unwrap()
 }
 
 /// Everything that can be read from a histogram.
@@ -106,6 +115,21 @@ proptest! {
         };
         prop_assert_eq!(facts(&merge(&mut parts.iter())), facts(&all));
         prop_assert_eq!(facts(&merge(&mut parts.iter().rev())), facts(&all));
+    }
+
+    #[test]
+    fn a_histogram_is_read_as_it_was_written(
+        // A maximum in seconds is exact up to the 53 bits of a float.
+        nanos in prop::collection::vec(0_u64..1 << 48, 0..30),
+        longest in any::<Option<u64>>(),
+    ) {
+        let mut histogram = LatencyHistogram::default();
+        nanos.iter().for_each(|&nanos| histogram.add_nanos(nanos));
+        let read = read_back(&histogram);
+        prop_assert_eq!(facts(&read), facts(&histogram));
+        longest.into_iter().for_each(|nanos| histogram.add_nanos(nanos));
+        prop_assert!(read_back(&histogram).buckets().eq(histogram.buckets()));
+        prop_assert_eq!(read_back(&histogram).count(), histogram.count());
     }
 
     #[test]
@@ -147,4 +171,23 @@ fn few_latencies_have_percentiles_by_rank() {
     assert_eq!((four.count_at_most(Duration::from_millis(31)), four.count_at_most(Duration::ZERO)), (3, 0));
     // Longer than any request, and than the histogram's range at first.
     assert_eq!(millis(&[u64::MAX / 1_000_000]).lost(), 0);
+}
+
+#[test]
+fn a_histogram_that_contradicts_itself_is_not_read() {
+    let read = |text: &str| serde_json::from_str::<LatencyHistogram>(text).map_err(|error| error.to_string());
+    let whole = r#"{"count":3,"max":0.4,"sum_ns":500000000,"buckets_ns":[[50000000,2],[400000000,1]]}"#;
+    let found = read(whole).unwrap();
+    assert_eq!((found.count(), found.lost(), found.max()), (3, 0, Some(Duration::from_millis(400))));
+    // The latencies for which there was no memory are in no bucket.
+    assert_eq!(read(&whole.replace("3,", "5,")).unwrap().lost(), 2);
+    for (part, wrong, expected) in [
+        ("[400000000,1]", "[400000000,2]", "more durations than the 3 of all"),
+        ("0.4", "-0.4", "negative"),
+        ("\"buckets_ns\"", "\"p50\"", "missing field `buckets_ns`"),
+    ] {
+        let error = read(&whole.replace(part, wrong)).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    assert_eq!(facts(&read_back(&LatencyHistogram::default())), facts(&LatencyHistogram::default()));
 }
