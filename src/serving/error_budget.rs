@@ -146,6 +146,11 @@ impl ErrorBudget {
         begins
     }
 
+    /// Takes the counts of the run now, between two calls of [`advance`](Self::advance).
+    pub(super) fn update(&mut self, now: RequestCounts) {
+        self.now = now;
+    }
+
     /// The slices of the short time of a rule.
     fn short(rule: BurnRule) -> u32 {
         Self::SLICES / rule.part / Slo::SHORT

@@ -102,7 +102,22 @@ struct LogLine<'a> {
     /// The most resident memory of the process so far, in bytes, where it is known.
     peak_memory: Option<u64>,
     requests: Vec<KindLine<'a>>,
-    service_levels: &'a [ServiceLevel],
+    service_levels: Vec<LevelLine<'a>>,
+}
+
+/// An objective: over its window and the run, and the requests of this time alone.
+#[derive(Serialize)]
+struct LevelLine<'a> {
+    #[serde(flatten)]
+    level: &'a ServiceLevel,
+    line: OutcomesOfLine,
+}
+
+/// The requests of this time, by whether they met the objective.
+#[derive(Serialize)]
+struct OutcomesOfLine {
+    good: u64,
+    bad: u64,
 }
 
 #[derive(Serialize)]
@@ -132,6 +147,9 @@ impl RequestLogWriter {
     pub(super) fn write(&mut self, requests: Requests) -> Result<(), FileError> {
         let elapsed = requests.elapsed.saturating_sub(self.before.elapsed);
         let kinds = requests.kinds.iter().map(|kind| kind_line(kind, self.before.kind(&kind.name), elapsed));
+        // Both are in the order in which the builder was given them.
+        let before = self.before.service_levels.iter().map(Some).chain(std::iter::repeat(None));
+        let levels = requests.service_levels.iter().zip(before).map(|(level, before)| level_line(level, before));
         let metadata = &self.metadata;
         let line = LogLine {
             time: Timestamp::now().as_unix_nanos() as f64 / 1e9,
@@ -144,7 +162,7 @@ impl RequestLogWriter {
             metadata: &metadata.user,
             peak_memory: peak_memory(),
             requests: kinds.collect(),
-            service_levels: &requests.service_levels,
+            service_levels: levels.collect(),
         };
         let written = serde_json::to_vec(&line).map_err(io::Error::from).and_then(|line| self.append(line));
         // A line that was not written is part of the next one.
@@ -185,6 +203,13 @@ fn kind_line<'a>(kind: &'a RequestsOfKind, before: Option<&RequestsOfKind>, elap
         total: since(&kind.total, before.map(|before| &before.total)),
         groups: groups.filter(|group| group.count() > 0).collect(),
     }
+}
+
+fn level_line<'a>(level: &'a ServiceLevel, before: Option<&ServiceLevel>) -> LevelLine<'a> {
+    let (requests, bad) = before.map_or((0, 0), |before| (before.requests_ever, before.bad_ever));
+    let bad = level.bad_ever.saturating_sub(bad);
+    let good = level.requests_ever.saturating_sub(requests).saturating_sub(bad);
+    LevelLine { level, line: OutcomesOfLine { good, bad } }
 }
 
 /// Returns the most resident memory of this process so far, where it is known.

@@ -267,12 +267,15 @@ impl RequestRecorder {
     pub(crate) fn requests(&self) -> Requests {
         self.collect();
         let elapsed = self.elapsed();
-        let tallies = self.lock_tallies();
-        let kinds = self.kinds.iter().zip(&tallies.kinds);
+        let mut tallies = self.lock_tallies();
+        let Tallies { kinds, slos, budgets, .. } = &mut *tallies;
+        // So that objectives have the same requests as the kinds.
+        budgets.iter_mut().zip(slos).for_each(|(budget, slo)| budget.update(slo.counts));
+        let kinds = self.kinds.iter().zip(kinds);
         Requests {
             elapsed,
             kinds: kinds.map(|(kind, tally)| tally.requests(&kind.name, &kind.labels, elapsed)).collect(),
-            service_levels: tallies.budgets.iter().map(ErrorBudget::level).collect(),
+            service_levels: budgets.iter().map(ErrorBudget::level).collect(),
         }
     }
 }
