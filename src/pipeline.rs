@@ -216,6 +216,11 @@ impl Exports {
         #[cfg(all(feature = "cuda", target_os = "linux"))]
         let raw = recording.gpu.raw.take().map(|raw| (raw, recording.gpu.pools.clone()));
         let stacks = recording.window.stacks.take().map(|stacks| (stacks, recording.timeline.clone()));
+        #[cfg(feature = "serving")]
+        let slow = self
+            .requests
+            .as_ref()
+            .map(|requests| (requests.slow_enters(recording.enters()), recording.timeline.clone()));
         let mut trace = correlate(recording, Arc::clone(&self.metadata));
         if let Some((stacks, timeline)) = stacks {
             join_stacks(&mut trace, stacks.resolve(&mut self.symbols), &timeline);
@@ -239,7 +244,9 @@ impl Exports {
         let window = Analysis::of(&trace);
         outcome.report.add(&window);
         #[cfg(feature = "serving")]
-        self.requests.iter().for_each(|requests| requests.add_window(&window));
+        if let (Some(requests), Some((slow, timeline))) = (&self.requests, slow) {
+            requests.add_window(&window, slow, |ticks| timeline.at(ticks));
+        }
         if let unfinished @ 1.. = trace.losses().gpu_unfinished {
             tracing::warn!("kernspan: {}", incomplete(trace.window(), unfinished));
         }
@@ -267,6 +274,8 @@ impl Exports {
                 }
             }
         }
+        #[cfg(feature = "serving")]
+        self.requests.iter().for_each(|requests| requests.add_files(trace.window(), &recorded.files));
         outcome.report.add_files(recorded.files.clone());
         if let Some((files, removed)) = self.disk_limit.as_mut().and_then(DiskLimit::end_window) {
             tracing::warn!("kernspan: {removed}");

@@ -54,6 +54,18 @@ impl Recording {
     }
 }
 
+#[cfg(feature = "serving")]
+impl Recording {
+    /// Returns the spans that were entered in the window, and when.
+    pub(crate) fn enters(&self) -> impl Iterator<Item = (RegistryId, Ticks)> {
+        let records = self.threads.iter().flat_map(|thread| thread.chunks.iter().flatten());
+        records.filter_map(|record| match record {
+            Record::Enter { at, id, .. } => Some((*id, *at)),
+            _ => None,
+        })
+    }
+}
+
 /// The session's own record of a window that has closed.
 #[derive(Debug)]
 pub(crate) struct ClosedWindow {

@@ -74,7 +74,7 @@ pub use self::{
     request_log::RequestLog,
     requests::{GeneratedTokens, RequestGpu, RequestGroup, Requests, RequestsOfKind},
     slo::Slo,
-    slow_requests::SlowRequest,
+    slow_requests::{RecordedSpan, SlowRequest},
 };
 pub(crate) use self::{
     request_recorder::RequestRecorder,

@@ -59,8 +59,8 @@ impl RequestKind {
     /// This happens at most once in [`Self::SLOW_EVERY`], so that a service which is slow as a whole writes no endless
     /// traces. While another window is open nothing is written, as that window has the request unless it was opened
     /// later. The trace has the spans of that request and of all others of that time, as far back as the flight
-    /// recorder reaches. [`RequestsOfKind::slowest`](super::RequestsOfKind::slowest) has the start of each of the
-    /// slowest requests, to find it there.
+    /// recorder reaches. [`RequestsOfKind::slowest`](super::RequestsOfKind::slowest) has the files and the span of each
+    /// of the slowest requests, to find it there.
     pub fn write_slower_than(mut self, limit: Duration, folder: impl Into<PathBuf>) -> Self {
         self.slow = Some((limit, folder.into()));
         self

@@ -1,21 +1,21 @@
 //! The requests of a profiler, as the layer reports them and as background threads read them.
 
 use super::{
-    RequestGpu, RequestKind, Requests, ServiceLevel, Slo,
+    RecordedSpan, RequestKind, Requests, ServiceLevel, Slo, SlowRequest,
     error_budget::ErrorBudget,
     open_request::{KindIndex, OpenRequest, concerns_requests},
     request_labels::RequestLabels,
     request_shards::{EndedRequest, RequestNote, RequestShards},
     request_tally::KindTally,
-    slow_requests::{SloCount, SlowTraces},
+    slow_requests::{SloCount, SlowSpan, SlowTraces},
 };
 use crate::{
     analysis::Analysis,
     clock::{Clock, Ticks},
     span_table::{RegistryId, SpanTable},
-    trace::{FieldData, Value, convention},
+    trace::{FieldData, Step, Timestamp, Value, convention},
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::{
     path::PathBuf,
     sync::{
@@ -50,6 +50,10 @@ struct Tallies {
     /// For each kind.
     slow: Vec<Option<SlowTraces>>,
 }
+
+/// The spans of the slowest requests of each kind, as the records of a window have them.
+#[derive(Debug)]
+pub(crate) struct SlowEnters(Vec<Vec<SlowSpan>>);
 
 #[derive(Debug)]
 struct NamedKind {
@@ -170,7 +174,7 @@ impl RequestRecorder {
         });
         if let Some(OpenRequest { kind, start, labels, facts, .. }) = removed {
             let group = self.labels(kind).group(labels);
-            self.note(RequestNote::Ended(EndedRequest { kind, group, start, end: now(), facts }));
+            self.note(RequestNote::Ended(EndedRequest { id, kind, group, start, end: now(), facts }));
         }
     }
 
@@ -218,21 +222,67 @@ impl RequestRecorder {
         }
     }
 
-    /// Adds the GPU time of the requests in a window.
-    pub(crate) fn add_window(&self, window: &Analysis<'_>) {
-        if window.trace().work().len() == 0 {
-            return;
+    /// Finds the spans of the slowest requests among the records of a window: the ids of spans that were entered, and
+    /// when.
+    pub(crate) fn slow_enters(&self, enters: impl Iterator<Item = (RegistryId, Ticks)>) -> SlowEnters {
+        // What threads have noted last is about this window.
+        self.collect();
+        let kinds = self.lock_tallies().kinds.iter().map(|tally| tally.slowest.unknown().collect()).collect();
+        let mut found = SlowEnters(kinds);
+        let ids: FxHashSet<_> = found.0.iter().flatten().map(SlowSpan::id).collect();
+        for (id, at) in enters.filter(|(id, _)| ids.contains(id)) {
+            found.0.iter_mut().flatten().for_each(|span| span.take_enter(id, at));
         }
-        for (index, kind) in self.kinds.iter().enumerate() {
+        found
+    }
+
+    /// Adds what a window says about requests: their GPU time, and which of its spans are those of the slowest.
+    /// `moment` turns ticks into times of the window.
+    pub(crate) fn add_window(
+        &self,
+        window: &Analysis<'_>,
+        SlowEnters(slow): SlowEnters,
+        moment: impl Fn(Ticks) -> Timestamp,
+    ) {
+        let trace = window.trace();
+        for (index, (kind, slow)) in self.kinds.iter().zip(slow).enumerate() {
             // Not locked meanwhile, as threads of the program may need the lock.
-            let times = window.request_gpu_times(&kind.name);
-            self.lock_tallies().kinds[index].gpu.add(&times);
+            if trace.work().len() > 0 {
+                let times = window.request_gpu_times(&kind.name);
+                self.lock_tallies().kinds[index].gpu.add(&times);
+            }
+            for slow in slow {
+                let Some(at) = slow.entered().map(&moment) else { continue };
+                let mut spans = trace.spans().filter(|span| span.start() == at && span.name() == kind.name);
+                // Two that were entered in the same nanosecond cannot be told apart.
+                let (Some(span), None) = (spans.next(), spans.next()) else { continue };
+                let recorded = RecordedSpan {
+                    window: trace.window(),
+                    span: span.id(),
+                    step: span.step().map(Step::number),
+                    context: span.context(),
+                    files: Vec::new(),
+                };
+                self.lock_tallies().kinds[index].slowest.set_recorded(&slow, recorded);
+            }
         }
     }
 
-    /// Returns the GPU time of each kind, which comes later than other facts about requests.
-    pub(crate) fn gpu_times(&self) -> Vec<RequestGpu> {
-        self.lock_tallies().kinds.iter().map(|tally| tally.gpu.clone()).collect()
+    /// Adds the files that were written for a window.
+    pub(crate) fn add_files(&self, window: u32, files: &[PathBuf]) {
+        self.lock_tallies().kinds.iter_mut().for_each(|tally| tally.slowest.add_files(window, files));
+    }
+
+    /// Adds what windows say about requests, which comes later than other facts about them.
+    pub(crate) fn complete(&self, requests: &mut Requests) {
+        for (kind, tally) in requests.kinds.iter_mut().zip(&self.lock_tallies().kinds) {
+            kind.gpu = tally.gpu.clone();
+            for request in &mut kind.slowest {
+                let same = |known: &&SlowRequest| (known.start, known.time) == (request.start, request.time);
+                let known = tally.slowest.requests().find(same);
+                request.recorded = known.and_then(|known| known.recorded.clone());
+            }
+        }
     }
 
     /// The time since the profiler was built.

@@ -4,7 +4,10 @@ use super::{
     open_request::{KindIndex, Queue, RequestFacts, TokenGap},
     request_labels::GroupIndex,
 };
-use crate::clock::{Clock, Ticks};
+use crate::{
+    clock::{Clock, Ticks},
+    span_table::RegistryId,
+};
 use std::{
     cell::Cell,
     sync::{
@@ -16,6 +19,8 @@ use std::{
 /// A request that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndedRequest {
+    /// By which windows know its span.
+    pub(super) id: RegistryId,
     pub(super) kind: KindIndex,
     pub(super) group: GroupIndex,
     pub(super) start: Ticks,
@@ -68,7 +73,7 @@ thread_local! {
 impl RequestShards {
     /// The number of shards: as many threads note requests without sharing a lock.
     const SHARDS: usize = 64;
-    /// The number of notes that a shard holds, 40 KiB. At the background thread's 20 visits a second, it is full at
+    /// The number of notes that a shard holds, 44 KiB. At the background thread's 20 visits a second, it is full at
     /// 10,000 requests a second and thread. A thread that fills one hands it on itself, so that nothing is lost.
     const NOTES: usize = 512;
 
@@ -134,7 +139,7 @@ impl RequestShards {
 }
 
 // A thread writes its notes to memory that another thread has read last, so that their size takes time.
-const _: () = assert!(size_of::<RequestNote>() <= 80);
+const _: () = assert!(size_of::<RequestNote>() <= 88);
 
 fn lock(notes: &Mutex<Vec<RequestNote>>) -> MutexGuard<'_, Vec<RequestNote>> {
     notes.lock().unwrap_or_else(PoisonError::into_inner)

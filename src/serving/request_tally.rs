@@ -17,7 +17,7 @@ pub(super) struct KindTally {
     groups: Vec<Option<Box<RequestGroup>>>,
     pub(super) in_flight: u64,
     peak_in_flight: u64,
-    slowest: SlowestRequests,
+    pub(super) slowest: SlowestRequests,
     pub(super) gpu: RequestGpu,
 }
 

@@ -95,11 +95,10 @@ impl ServingThread {
 }
 
 impl Served {
-    /// Returns the requests until the recording ended, with the GPU time of the windows that have been exported by now.
+    /// Returns the requests until the recording ended, with what the windows say that have been exported by now.
     pub(crate) fn requests(&mut self) -> Requests {
         let mut requests = std::mem::take(&mut self.requests);
-        let gpu = self.recorder.iter().flat_map(|recorder| recorder.gpu_times());
-        requests.kinds.iter_mut().zip(gpu).for_each(|(kind, gpu)| kind.gpu = gpu);
+        self.recorder.iter().for_each(|recorder| recorder.complete(&mut requests));
         requests
     }
 

@@ -8,6 +8,7 @@ mod support;
 mod fields;
 mod levels;
 mod logs;
+mod slowest;
 mod spans;
 
 use kernspan::{

@@ -2,9 +2,9 @@
 
 use super::{
     histogram::Histogram,
-    instruments::{Instrument, Kind},
+    instruments::{Instrument, Kind, TRACE_FILE},
 };
-use crate::attributes::Attributes;
+use crate::{attributes::Attributes, run_trace::StepTrace};
 use kernspan::{export::wire, trace::Timestamp};
 use rustc_hash::FxHashMap;
 
@@ -216,8 +216,13 @@ impl Points<'_> {
                 wire::message(out, 8, |out| {
                     wire::fixed64(out, 2, exemplar.at.as_unix_nanos().to_le_bytes());
                     wire::fixed64(out, 3, exemplar.value.to_le_bytes());
-                    wire::bytes(out, 4, &exemplar.trace.root.to_bytes());
-                    wire::bytes(out, 5, &exemplar.trace.trace.to_bytes());
+                    if let Some(StepTrace { trace, root }) = exemplar.trace {
+                        wire::bytes(out, 4, &root.to_bytes());
+                        wire::bytes(out, 5, &trace.to_bytes());
+                    }
+                    if let Some(file) = &exemplar.file {
+                        write_labels(out, 7, &[(TRACE_FILE, file)]);
+                    }
                 });
             }
             write_labels(out, 9, labels);

@@ -28,12 +28,15 @@ pub(super) struct Histogram {
     exemplars: Vec<Option<Exemplar>>,
 }
 
-/// A value, and the trace of its step.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A value, and where to look for what it is of.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Exemplar {
     pub(super) at: Timestamp,
     pub(super) value: f64,
-    pub(super) trace: StepTrace,
+    /// The trace of its step, or of its request.
+    pub(super) trace: Option<StepTrace>,
+    /// A file that has its trace.
+    pub(super) file: Option<String>,
 }
 
 impl Histogram {
@@ -70,8 +73,8 @@ impl Histogram {
         std::mem::take(&mut self.exemplars).into_iter().flatten()
     }
 
-    /// Returns the values that were added since this histogram was a copy of `earlier`. The least and the greatest of
-    /// them are not known.
+    /// Returns the values that were added since this histogram was a copy of `earlier`, with its exemplars. The least
+    /// and the greatest of them are not known.
     #[cfg(feature = "serving")]
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let mut since = Self::new(self.bounds);
@@ -79,6 +82,7 @@ impl Histogram {
             *count = now.saturating_sub(*before);
         }
         since.sum = self.sum - earlier.sum;
+        since.exemplars.clone_from(&self.exemplars);
         since
     }
 

@@ -36,6 +36,8 @@ pub(super) const HARDWARE_NAME: &str = "hw.name";
 pub(super) const HARDWARE_TYPE: &str = "hw.type";
 pub(super) const SIGN: &str = "kernspan.vitals.sign";
 pub(super) const SIGNAL: &str = "signal";
+/// An attribute of exemplars.
+pub(super) const TRACE_FILE: &str = "kernspan.trace.file";
 
 // Names of attributes of requests and service levels.
 pub(super) const REQUEST_KIND: &str = "kernspan.request.kind";

@@ -10,6 +10,8 @@ mod instruments;
 mod nvml;
 mod process;
 #[cfg(feature = "serving")]
+mod request_exemplars;
+#[cfg(feature = "serving")]
 mod requests;
 mod steps;
 #[cfg(test)]
@@ -17,6 +19,8 @@ mod tests;
 mod vitals;
 mod windows;
 
+#[cfg(feature = "serving")]
+use self::request_exemplars::RequestExemplars;
 use self::{
     encode::{Interval, Sums, Writer},
     hardware::Hardware,
@@ -53,6 +57,8 @@ struct Measured {
     /// Those until the next collection.
     #[cfg(feature = "serving")]
     requests: Requests,
+    #[cfg(feature = "serving")]
+    request_exemplars: RequestExemplars,
     /// The last reading until the next collection.
     vitals: Option<Arc<VitalSigns>>,
     hardware: Hardware,
@@ -70,11 +76,15 @@ impl Metrics {
         let now = Instant::now();
         // An exemplar would lead nowhere if its trace is not sent.
         let exemplars = Some(run).filter(|_| settings.exemplars && settings.traces.is_some());
+        #[cfg(feature = "serving")]
+        let request_exemplars = RequestExemplars::new(exemplars.clone(), settings.exemplars);
         let measured = settings.metrics.is_some().then(|| Measured {
             steps: Steps::new(settings.samples_per_step, exemplars, now),
             windows: Windows::new(),
             #[cfg(feature = "serving")]
             requests: Requests::default(),
+            #[cfg(feature = "serving")]
+            request_exemplars,
             vitals: None,
             hardware: Hardware::watch(),
             sums: Sums::default(),
@@ -102,6 +112,8 @@ impl Metrics {
     pub(crate) fn add_window(&mut self, window: &Analysis<'_>) {
         if let Some(measured) = &mut self.measured {
             measured.windows.add(window);
+            #[cfg(feature = "serving")]
+            measured.request_exemplars.add_window(window.trace().window());
         }
     }
 
@@ -134,7 +146,7 @@ impl Measured {
         self.steps.write(now, &mut writer);
         self.windows.write(self.steps.dropped(), &mut writer);
         #[cfg(feature = "serving")]
-        requests::write(&std::mem::take(&mut self.requests), &mut writer);
+        requests::write(&std::mem::take(&mut self.requests), &mut self.request_exemplars, &mut writer);
         write_tallies(tallies, &mut writer);
         Process::now().write(wall, &mut writer);
         self.vitals.take().iter().for_each(|vitals| vitals::write(vitals, &mut writer));

@@ -4,29 +4,35 @@ use super::{
     encode::{Points, Writer},
     histogram::{Histogram, STEP_BOUNDS},
     instruments::{self, Instrument, LOOKBACK, OBJECTIVE, OUTCOME, OVERFLOW, REQUEST_KIND, TOKEN_TYPE, WINDOW},
+    request_exemplars::{RequestExemplars, SlowTime},
 };
 use kernspan::serving::{LatencyHistogram, RequestGroup, Requests, ServiceLevel};
 use std::{collections::BTreeMap, time::Duration};
 
-/// The histograms of a group of requests.
-const DURATIONS: [(Instrument, Durations); 5] = [
-    (instruments::REQUEST_DURATION, |group| &group.latency),
-    (instruments::REQUEST_RESPONSE, |group| &group.response),
-    (instruments::REQUEST_QUEUE, |group| &group.queue),
-    (instruments::REQUEST_FIRST_TOKEN, |group| &group.tokens.first),
-    (instruments::REQUEST_BETWEEN_TOKENS, |group| &group.tokens.between),
+/// The histograms of a group of requests, and the times of slow requests that are in them.
+const DURATIONS: [(Instrument, Durations, SlowTime); 5] = [
+    (instruments::REQUEST_DURATION, |group| &group.latency, |slow| Some(slow.latency)),
+    // Without an intended start, there is no such time.
+    (instruments::REQUEST_RESPONSE, |group| &group.response, |slow| (slow.time > slow.latency).then_some(slow.time)),
+    (instruments::REQUEST_QUEUE, |group| &group.queue, |_| None),
+    (instruments::REQUEST_FIRST_TOKEN, |group| &group.tokens.first, |_| None),
+    (instruments::REQUEST_BETWEEN_TOKENS, |group| &group.tokens.between, |_| None),
 ];
 
 type Durations = fn(&RequestGroup) -> &LatencyHistogram;
 
 /// Writes the metrics of requests and of service levels.
-pub(super) fn write(requests: &Requests, writer: &mut Writer<'_>) {
+pub(super) fn write(requests: &Requests, exemplars: &mut RequestExemplars, writer: &mut Writer<'_>) {
     let groups = || requests.kinds.iter().flat_map(|kind| kind.groups.iter().map(|group| (&*kind.name, group)));
-    for (instrument, durations) in DURATIONS {
+    let exemplars = exemplars.take(requests);
+    for (instrument, durations, slow) in DURATIONS {
         writer.metric(&instrument, |points| {
             for (kind, group) in groups() {
                 let labels = labels(group, &[(REQUEST_KIND, kind)]);
-                points.histogram_of_run(&labels, histogram(durations(group)));
+                let mut histogram = histogram(durations(group));
+                let of_group = exemplars.iter().filter_map(|exemplar| exemplar.of(kind, group, slow));
+                of_group.for_each(|exemplar| histogram.add_exemplar(exemplar));
+                points.histogram_of_run(&labels, histogram);
             }
         });
     }

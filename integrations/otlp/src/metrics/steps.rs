@@ -75,7 +75,7 @@ impl Steps {
         durations.add(value);
         let run = self.exemplars.as_ref().filter(|_| step.phase.is_recording());
         if let Some(trace) = run.and_then(|run| run.step(step.number)) {
-            durations.add_exemplar(Exemplar { at: step.end(), value, trace });
+            durations.add_exemplar(Exemplar { at: step.end(), value, trace: Some(trace), file: None });
         }
     }
 

@@ -1,7 +1,8 @@
 //! Requests and service levels of a program, as a collector gets them: while it runs, and at its end.
 
 use crate::{
-    collector::Collector,
+    collector::{Collector, Protocol},
+    layers::{Stacked, ids_of},
     support::{PATIENCE, eventually},
     training::{BOTH, otlp},
 };
@@ -9,10 +10,12 @@ use kernspan::{
     Profiler, Schedule,
     serving::{RequestKind, Slo},
 };
+use opentelemetry::trace::TracerProvider;
 use opentelemetry_proto::tonic::{
     common::v1::any_value,
     metrics::v1::{Metric, metric::Data, number_data_point::Value},
 };
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
 use std::{collections::BTreeMap, time::Duration};
 use tracing::info_span;
 use tracing_subscriber::prelude::*;
@@ -97,6 +100,37 @@ fn requests_are_sent_without_a_step_or_a_window() {
         let (rate, last) =
             (latest(&collector, "kernspan.slo.burn_rate")[&format!("{objective} 1h")], level.burn_rates[0]);
         assert!(0.0 < rate && rate <= last.long.1, "{rate} and {last:?}");
+    }
+}
+
+#[test]
+fn exemplars_of_requests_have_the_ids_that_the_other_layer_sends() {
+    for stacked in Stacked::ALL {
+        let (collector, sent) = (Collector::http(), InMemorySpanExporter::default());
+        let provider = SdkTracerProvider::builder().with_simple_exporter(sent.clone()).build();
+        let exporter = otlp(Protocol::Http, &collector.address()).metrics(true);
+        let (layer, profiler) =
+            Profiler::builder().schedule(Schedule::manual()).request_on("request").export(exporter).build().unwrap();
+        tracing::dispatcher::with_default(&stacked.dispatch(layer, provider.tracer("tests")), || {
+            profiler.start();
+            info_span!("request").in_scope(|| info_span!("inside").in_scope(|| ()));
+            profiler.stop();
+        });
+        let report = profiler.finish().unwrap();
+        let (trace, span) = ids_of(&sent.get_finished_spans().unwrap(), "request").unwrap();
+        let slowest = &report.requests().kind("request").unwrap().slowest[0];
+        let context = slowest.recorded.as_ref().unwrap().context.unwrap();
+        assert_eq!((context.trace_id, context.span_id), (trace, span), "{stacked:?}");
+        let durations = collector.metrics().into_iter().filter(|metric| metric.name == "kernspan.request.duration");
+        let exemplars: Vec<_> = durations
+            .flat_map(|metric| match metric.data.unwrap() {
+                Data::Histogram(histogram) => histogram.data_points,
+                other => panic!("{other:?}"),
+            })
+            .flat_map(|point| point.exemplars)
+            .map(|exemplar| (exemplar.trace_id, exemplar.span_id))
+            .collect();
+        assert_eq!(exemplars, [(trace.to_be_bytes().to_vec(), span.to_be_bytes().to_vec())], "{stacked:?}");
     }
 }
 

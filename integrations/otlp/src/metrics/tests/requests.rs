@@ -4,14 +4,20 @@ use super::{
     super::histogram::STEP_BOUNDS,
     DELTA, measured, metrics,
     received::{buckets, collected, histograms, numbers, of, point, points, temporality, texts},
+    run, settings,
 };
+use crate::ids::IdKind;
 use kernspan::{
     Profiler, Schedule,
+    analysis::Analysis,
     serving::{RequestGroup, RequestKind, Requests, RequestsOfKind, Slo},
-    trace::sample::at,
+    trace::{
+        Timestamp, TraceContext,
+        sample::{at, gpu_trace},
+    },
 };
-use opentelemetry_proto::tonic::metrics::v1::AggregationTemporality;
-use std::time::Duration;
+use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Exemplar, HistogramDataPoint, Metric, exemplar};
+use std::{collections::BTreeMap, time::Duration};
 use tracing::{info, info_span};
 use tracing_subscriber::prelude::*;
 
@@ -95,6 +101,95 @@ fn deltas_are_requests_since_the_last_collection() {
     let found = collected(&mut metrics, 4, &[]);
     assert!(!found.contains_key("kernspan.request.duration"), "{found:?}");
     assert_eq!(points(&found, "kernspan.request.failures")[0].1, 0.0);
+}
+
+/// A run with a window that has two of three requests: one of `/chat`, whose client has waited for half a minute, and
+/// one of `/embed`.
+fn recorded() -> Requests {
+    let (layer, profiler) = Profiler::builder()
+        .schedule(Schedule::manual())
+        .request_on(RequestKind::new("request").by("route"))
+        .build()
+        .unwrap();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        let early = Timestamp::now().as_unix_nanos() - 30_000_000_000;
+        profiler.start();
+        info_span!("request", route = "/chat", request.intended_start = early).in_scope(|| ());
+        info_span!("request", route = "/embed").in_scope(|| ());
+        profiler.stop();
+        info_span!("request", route = "/later").in_scope(|| ());
+    });
+    profiler.finish().unwrap().requests().clone()
+}
+
+/// The exemplars of a metric, by the attributes of their points.
+fn exemplars(found: &BTreeMap<String, Metric>, name: &str) -> Vec<(String, Exemplar)> {
+    let points = histograms(&found[name]).iter();
+    let of_point = |point: &HistogramDataPoint| {
+        let exemplars = point.exemplars.clone().into_iter();
+        exemplars.map(|exemplar| (texts(&point.attributes), exemplar)).collect::<Vec<_>>()
+    };
+    points.flat_map(of_point).collect()
+}
+
+#[test]
+fn recorded_requests_are_examples_if_their_window_is_sent() {
+    let requests = recorded();
+    let [chat, ..] = &requests.kinds[0].slowest[..] else { panic!("{requests:?}") };
+    let span = chat.recorded.as_ref().unwrap();
+    let mut metrics = metrics(None, &[]);
+    let mut collect = |second, add: bool| {
+        if add {
+            metrics.add_window(&Analysis::of(&gpu_trace()));
+        }
+        measured(&mut metrics).requests = requests.clone();
+        collected(&mut metrics, second, &[])
+    };
+    assert_eq!(exemplars(&collect(1, false), "kernspan.request.duration"), []);
+    let found = collect(2, true);
+    let of_duration = exemplars(&found, "kernspan.request.duration");
+    let routes: Vec<_> = of_duration.iter().map(|(route, _)| route.as_str()).collect();
+    assert_eq!(routes, ["request /chat", "request /embed"]);
+    let run = run(&settings(&[]));
+    let trace = span.step.map_or_else(|| run.window(0), |step| run.step(step)).unwrap().trace;
+    let (_, exemplar) = &of_duration[0];
+    assert_eq!(exemplar.trace_id, trace.to_bytes());
+    assert_eq!(exemplar.span_id, trace.span(IdKind::Span, span.span.index() as u64).to_bytes());
+    assert_eq!(exemplar.value, Some(exemplar::Value::AsDouble(chat.latency.as_secs_f64())));
+    assert_eq!(exemplar.time_unix_nano, (chat.start + chat.latency).as_unix_nanos());
+    // Only one of them has an intended start.
+    let of_response = exemplars(&found, "kernspan.request.response_time");
+    let [(_, exemplar)] = &of_response[..] else { panic!("{of_response:?}") };
+    assert_eq!(exemplar.value, Some(exemplar::Value::AsDouble(chat.time.as_secs_f64())));
+    // Each is sent once.
+    assert_eq!(exemplars(&collect(3, true), "kernspan.request.duration"), []);
+}
+
+#[test]
+fn examples_have_the_ids_of_another_layer_and_the_files() {
+    let mut requests = recorded();
+    for request in &mut requests.kinds[0].slowest {
+        let Some(recorded) = &mut request.recorded else { continue };
+        let is_first = request.labels[0].1 == "/chat";
+        recorded.context = TraceContext::new(7, if is_first { 8 } else { 9 }, is_first);
+        recorded.files.extend((!is_first).then(|| "slow/a.pftrace".into()));
+    }
+    // None of these is in a trace of ours.
+    for (variables, expected) in [
+        (&[][..], 2),
+        (&[("OTEL_TRACES_EXPORTER", "none"), DELTA], 2),
+        (&[("OTEL_METRICS_EXEMPLAR_FILTER", "always_off")], 0),
+    ] {
+        let mut metrics = metrics(None, variables);
+        measured(&mut metrics).requests = requests.clone();
+        let found = exemplars(&collected(&mut metrics, 1, &[]), "kernspan.request.duration");
+        assert_eq!(found.len(), expected, "{variables:?}");
+        let [(_, foreign), (_, in_file)] = &found[..] else { continue };
+        assert_eq!((foreign.trace_id.last(), foreign.span_id.last()), (Some(&7), Some(&8)));
+        assert_eq!((in_file.trace_id.len(), in_file.span_id.len()), (0, 0));
+        assert_eq!(texts(&in_file.filtered_attributes), "slow/a.pftrace");
+        assert_eq!(in_file.filtered_attributes[0].key, "kernspan.trace.file");
+    }
 }
 
 /// The requests of a run: twenty, a quarter of which fail, and one with tokens.
