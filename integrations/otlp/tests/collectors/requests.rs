@@ -1,35 +1,21 @@
 //! The requests of a service in Prometheus, and how the dashboard of `examples/otlp` shows them.
 
-use crate::support::{PATIENCE, collectors::Prometheus, eventually};
+use crate::support::{PATIENCE, collectors::Prometheus, dashboard, eventually};
 use kernspan::{
     Profiler, Schedule,
     serving::{RequestKind, Slo},
     trace::Timestamp,
 };
 use kernspan_otlp::Otlp;
-use serde_json::Value as Json;
 use std::{collections::BTreeMap, time::Duration};
 use tracing::{info, info_span};
 use tracing_subscriber::prelude::*;
 
-/// A query of the dashboard, with its variables replaced.
-fn chosen(query: &str) -> String {
-    let chosen = [("$service", "chat-service"), ("$rank", ".*"), ("$__rate_interval", "1m")];
-    let query = chosen.iter().fold(query.to_owned(), |query, (name, value)| query.replace(name, value));
-    assert!(!query.contains('$'), "what is chosen in {query}?");
-    query
-}
-
 /// The queries of the rows about requests and service levels, by the titles of their panels.
 fn queries() -> Vec<(String, String)> {
-    let dashboard: Json = serde_json::from_str(include_str!("../../../../examples/otlp/grafana.json")).unwrap();
-    let targets = dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| {
-        let targets = panel["targets"].as_array().into_iter().flatten();
-        targets.map(|target| (panel["title"].as_str().unwrap(), target["expr"].as_str().unwrap()))
-    });
-    let ours =
-        targets.filter(|(_, query)| ["kernspan_request_", "kernspan_slo_"].iter().any(|part| query.contains(part)));
-    ours.map(|(title, query)| (title.to_owned(), chosen(query))).collect()
+    let mut queries = dashboard::queries("chat-service");
+    queries.retain(|(_, query)| ["kernspan_request_", "kernspan_slo_"].iter().any(|part| query.contains(part)));
+    queries
 }
 
 /// Serves a request that fails if it is told to, and that has waited and generates tokens.
@@ -54,6 +40,7 @@ fn the_dashboard_shows_the_requests_of_a_service() {
         .answer_within(PATIENCE)
         .finish_within(PATIENCE);
     let (layer, profiler) = Profiler::builder()
+        .rank(0, 1)
         .schedule(Schedule::manual())
         .request_on(RequestKind::new("chat").by("route"))
         // With a fifth bad, the shortest of its times, a minute, is at 14.4 times the budget after four seconds.

@@ -5,6 +5,7 @@
 #[path = "../../../../tests/support/child.rs"]
 pub mod child;
 pub mod collectors;
+pub mod dashboard;
 #[path = "../../../../tests/support/patience.rs"]
 mod patience;
 #[path = "../../../../tests/support/profiled.rs"]
