@@ -1,6 +1,7 @@
 //! Times as text: microseconds as JSON has them, and dates.
 
 use crate::trace::Timestamp;
+use std::fmt;
 
 /// A number of microseconds, as decimal text.
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +118,13 @@ impl From<Timestamp> for Utc {
         let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
         let (hour, minute) = (second / 3600, second / 60 % 60);
         Self { year: year + 400 * era + next, month, day, hour, minute, second: second % 60 }
+    }
+}
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { year, month, day, hour, minute, second } = self;
+        write!(f, "{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
     }
 }
 

@@ -30,8 +30,7 @@ pub(super) struct RunFacts {
 impl RunFacts {
     /// Returns the time when the run started, if it is known.
     pub(super) fn started(&self) -> Option<String> {
-        let Utc { year, month, day, hour, minute, second } = self.start?.into();
-        Some(format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC"))
+        Some(Utc::from(self.start?).to_string())
     }
 }
 

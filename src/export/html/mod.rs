@@ -56,6 +56,7 @@ use std::{
 /// - tables of spans, modules, kernels, operations, hardware counters and sampled lines, which can be sorted and
 ///   searched;
 /// - GPUs and their memory over time, flame graphs of the host and of GPU time, and the roofline;
+/// - vital signs, energy, requests and service levels of the run, as far as they are recorded;
 /// - the run: host, GPU, versions, schedule, losses, and what recording cost.
 ///
 /// For traces kept in memory or read from files, see [`HtmlReport`].

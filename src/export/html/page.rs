@@ -318,6 +318,8 @@ impl HtmlReport {
         }
         let vitals = tables::vitals(&self.report, names);
         vitals.iter().for_each(|grid| table(sections, "vitals", "Vital signs of the run", grid));
+        let energy = tables::energy(&self.report, names);
+        energy.iter().for_each(|grid| table(sections, "energy", "Energy of the run", grid));
         let lines = tables::heap_lines(&self.report, names);
         lines.iter().for_each(|grid| table(sections, "heap-lines", "Heap by line", grid));
         for peak in self.report.memory().peaks() {

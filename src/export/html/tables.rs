@@ -6,8 +6,11 @@ use super::{
     paths::Paths,
 };
 use crate::{
-    analysis::{CounterBound, MemoryHolder, MemorySnapshot, ModeUse, SampledFunction, SampledLine, VitalSummary},
-    report::{Average, CounterAverage, CountersBy, Kernels, MemoryPeak, Operations, PathRows, Report},
+    analysis::{
+        Carbon, CounterBound, EnergyMethod, EnergyUse, MemoryHolder, MemorySnapshot, ModeUse, SampledFunction,
+        SampledLine, VitalSummary,
+    },
+    report::{Average, CounterAverage, CountersBy, Kernels, MemoryPeak, Operations, PathRows, Report, units},
 };
 use std::{collections::HashMap, time::Duration};
 
@@ -201,6 +204,42 @@ pub(super) fn vitals(report: &Report, names: &mut Names) -> Option<Grid> {
     grid.column(("Above", Unit::Time, "time above the threshold"), rows, |row| row.above.map(|above| above.time));
     grid.column(("Meaning", Unit::Text, ""), rows, |row| row.sign.meaning().to_owned());
     (!rows.is_empty()).then_some(grid)
+}
+
+/// Returns the energy of each part of the machine, and of all of them, with what follows from it.
+pub(super) fn energy(report: &Report, names: &mut Names) -> Option<Grid> {
+    let energy = report.vitals().energy.as_ref().filter(|energy| !energy.uses.is_empty())?;
+    let part = |part: &EnergyUse| {
+        let method = match part.method {
+            EnergyMethod::Counter => "counted",
+            EnergyMethod::IntegratedPower => "integrated power",
+        };
+        (part.subject.to_string(), (part.joules, part.error, part.watts()), Some(method.to_owned()))
+    };
+    let watts = energy.uses.iter().map(EnergyUse::watts).sum();
+    let all = ("all".to_owned(), (energy.joules(), energy.error(), watts), None);
+    let rows: Vec<_> = energy.uses.iter().map(part).chain([all]).collect();
+    let joules = |number| units::amount(number, "J");
+    let mut grid = Grid::default();
+    grid.names("Part", &rows, names, |(part, ..)| part);
+    grid.column(("Energy", Unit::Word, "with that of other processes"), &rows, |(_, (energy, ..), _)| joules(*energy));
+    grid.column(("±", Unit::Word, "what it may be off by"), &rows, |(_, (_, error, _), _)| joules(*error));
+    grid.column(("Power", Unit::Word, "on average"), &rows, |(_, (.., watts), _)| units::amount(*watts, "W"));
+    grid.column(("Measured", Unit::Word, ""), &rows, |(.., method)| method.clone());
+    // Only all parts together have these.
+    let mut of_all = |title, help, text: Option<String>| {
+        grid.column((title, Unit::Word, help), &rows, |(.., method)| text.clone().filter(|_| method.is_none()));
+    };
+    let rates = report.energy_rates();
+    of_all("Per step", "", rates.per_step.map(joules));
+    of_all("Per sample", "", rates.per_sample.map(joules));
+    of_all("Per token", "", rates.per_token.map(joules));
+    of_all("Per TFLOP", "10¹² floating-point operations", rates.per_teraflop.map(joules));
+    of_all("CO₂", "by the given intensity", energy.carbon.as_ref().map(|carbon| units::amount(carbon.grams, "g")));
+    let intensity = |carbon: &Carbon| format!("{} g/kWh, {}", units::digits(carbon.grams_per_kwh), carbon.source);
+    of_all("Intensity", "of the electricity, and its source", energy.carbon.as_ref().map(intensity));
+    of_all("Price", "of the electricity", energy.cost.map(units::digits));
+    Some(grid)
 }
 
 /// Returns the spans that had allocated the memory of a GPU at its peak.

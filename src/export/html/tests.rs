@@ -1,3 +1,5 @@
+mod followed;
+
 use super::{Html, HtmlReport};
 use crate::{
     Profiler, Report, Schedule,
