@@ -2,12 +2,12 @@
 
 use crate::support::{PATIENCE, collectors::Prometheus, dashboard, eventually};
 use kernspan::{
-    Profiler, Schedule,
+    Chrome, Profiler, Schedule,
     serving::{RequestKind, Slo},
     trace::Timestamp,
 };
 use kernspan_otlp::Otlp;
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 use tracing::{info, info_span};
 use tracing_subscriber::prelude::*;
 
@@ -39,8 +39,10 @@ fn the_dashboard_shows_the_requests_of_a_service() {
         .metrics_every(Duration::from_millis(100))
         .answer_within(PATIENCE)
         .finish_within(PATIENCE);
+    let folder = tempfile::tempdir().unwrap();
     let (layer, profiler) = Profiler::builder()
         .rank(0, 1)
+        .export(Chrome::to_dir(folder.path()))
         .schedule(Schedule::manual())
         .request_on(RequestKind::new("chat").by("route"))
         // With a fifth bad, the shortest of its times, a minute, is at 14.4 times the budget after four seconds.
@@ -74,6 +76,16 @@ fn the_dashboard_shows_the_requests_of_a_service() {
         let in_flight = &queries.iter().find(|(title, _)| title == "In flight").unwrap().1;
         eventually("the open request", || (prometheus.query(in_flight)[0].value == 1.0).then_some(()));
         drop(open);
+        // A window has one of them, the slowest: its exemplar names the file of the window.
+        profiler.start();
+        let intended = Timestamp::now().as_unix_nanos() - 60_000_000_000;
+        info_span!("chat", route = "/recorded", request.intended_start = intended).in_scope(|| ());
+        profiler.stop();
+        let in_folder = |value: &String| Path::new(value).starts_with(folder.path());
+        eventually("the exemplar", || {
+            let exemplars = prometheus.exemplars("kernspan_request_response_time_seconds_bucket");
+            exemplars.iter().find(|one| one.value >= 60.0 && one.labels.values().any(in_folder)).map(drop)
+        });
         shown
     });
     let report = profiler.finish().unwrap();
