@@ -220,7 +220,7 @@ impl Exports {
         let slow = self
             .requests
             .as_ref()
-            .map(|requests| (requests.slow_enters(recording.enters()), recording.timeline.clone()));
+            .map(|requests| (requests.slow_spans(recording.enters()), recording.timeline.clone()));
         let mut trace = correlate(recording, Arc::clone(&self.metadata));
         if let Some((stacks, timeline)) = stacks {
             join_stacks(&mut trace, stacks.resolve(&mut self.symbols), &timeline);
@@ -243,10 +243,6 @@ impl Exports {
         }
         let window = Analysis::of(&trace);
         outcome.report.add(&window);
-        #[cfg(feature = "serving")]
-        if let (Some(requests), Some((slow, timeline))) = (&self.requests, slow) {
-            requests.add_window(&window, slow, |ticks| timeline.at(ticks));
-        }
         if let unfinished @ 1.. = trace.losses().gpu_unfinished {
             tracing::warn!("kernspan: {}", incomplete(trace.window(), unfinished));
         }
@@ -275,10 +271,14 @@ impl Exports {
             }
         }
         #[cfg(feature = "serving")]
-        self.requests.iter().for_each(|requests| requests.add_files(trace.window(), &recorded.files));
+        if let (Some(requests), Some((slow, timeline))) = (&self.requests, slow) {
+            requests.add_window(&window, slow, &recorded.files, |ticks| timeline.at(ticks));
+        }
         outcome.report.add_files(recorded.files.clone());
         if let Some((files, removed)) = self.disk_limit.as_mut().and_then(DiskLimit::end_window) {
             tracing::warn!("kernspan: {removed}");
+            #[cfg(feature = "serving")]
+            self.requests.iter().for_each(|requests| requests.remove_files(&files));
             outcome.report.remove_files(&files, removed);
         }
         if for_answer {

@@ -1,7 +1,7 @@
-//! The error budget of a service level objective, from counts that are given to it.
+//! The error budget of a service level objective, from its counts of good and bad requests.
 
-use super::{Slo, slo::BurnRule};
-use crate::units;
+use super::{Slo, open_request::KindIndex, request_shards::EndedRequest, slo::BurnRule};
+use crate::{clock::Clock, units};
 use serde::Serialize;
 use std::{collections::VecDeque, fmt, time::Duration};
 
@@ -199,6 +199,29 @@ impl ErrorBudget {
 /// Returns the share of bad requests as a multiple of the share that may be bad.
 fn burn(counts: RequestCounts, percent: f64) -> f64 {
     if counts.total == 0 { 0.0 } else { counts.bad as f64 / counts.total as f64 / (1.0 - percent / 100.0) }
+}
+
+/// The good and bad requests of an objective, exactly.
+#[derive(Debug)]
+pub(super) struct SloCount {
+    kind: KindIndex,
+    /// The longest time of a good request, in nanoseconds.
+    limit: u64,
+    pub(super) counts: RequestCounts,
+}
+
+impl SloCount {
+    pub(super) fn new(slo: &Slo, kind: KindIndex) -> Self {
+        let limit = slo.limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        Self { kind, limit, counts: RequestCounts::default() }
+    }
+
+    pub(super) fn add(&mut self, ended: &EndedRequest, clock: &Clock) {
+        if ended.kind == self.kind {
+            self.counts.total += 1;
+            self.counts.bad += u64::from(ended.facts.is_error || ended.experienced(clock) > self.limit);
+        }
+    }
 }
 
 #[cfg(test)]

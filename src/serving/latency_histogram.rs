@@ -92,14 +92,14 @@ impl LatencyHistogram {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn merge(&mut self, other: &Self) {
-        self.count += other.count;
-        self.sum += other.sum;
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
-        self.lost += other.lost;
+        self.lost = self.lost.saturating_add(other.lost);
         match (&mut self.counts, &other.counts) {
             (Some(counts), Some(others)) => {
                 if counts.add(others).is_err() {
-                    self.lost += others.len();
+                    self.lost = self.lost.saturating_add(others.len());
                 }
             }
             (None, others) => self.counts.clone_from(others),
@@ -165,8 +165,17 @@ impl LatencyHistogram {
         self.counts.as_ref().map_or(0, |counts| counts.count_between(0, limit))
     }
 
-    /// Returns the buckets that are not empty, shortest durations first: the middle of each, and how many durations it
-    /// has. All histograms have the same buckets.
+    /// Returns the buckets that are not empty in ascending order: the middle of each, and the number of its durations.
+    /// All histograms have the same buckets.
+    ///
+    /// ```
+    /// use kernspan::serving::LatencyHistogram;
+    /// use std::time::Duration;
+    ///
+    /// let latencies: LatencyHistogram = [10, 20, 20, 400].map(Duration::from_millis).into_iter().collect();
+    /// let short = latencies.buckets().take_while(|(middle, _)| *middle < Duration::from_millis(50));
+    /// assert_eq!(short.map(|(_, count)| count).sum::<u64>(), 3);
+    /// ```
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         self.bucket_nanos().map(|(nanos, count)| (Duration::from_nanos(nanos), count))
     }
@@ -239,6 +248,11 @@ impl<'de> Deserialize<'de> for LatencyHistogram {
             if counts.as_mut().is_none_or(|counts| counts.record_n(nanos, in_bucket).is_err()) {
                 lost += in_bucket;
             }
+        }
+        // Seconds have 52 binary digits after the first.
+        let at_most = max.saturating_add(1 + (max >> 52));
+        if counts.as_ref().is_some_and(|counts| counts.lowest_equivalent(counts.max()) > at_most) {
+            return Err(D::Error::custom(format_args!("a bucket is beyond the maximum, {max} ns")));
         }
         Ok(Self { counts, count, sum: sum_ns.into(), max, lost: lost + unaccounted })
     }

@@ -66,6 +66,7 @@ mod requests;
 mod serving_thread;
 mod slo;
 mod slow_requests;
+mod slow_traces;
 
 pub use self::{
     error_budget::{BurnRate, ServiceLevel},

@@ -2,12 +2,13 @@
 
 use super::{
     RecordedSpan, RequestKind, Requests, ServiceLevel, Slo, SlowRequest,
-    error_budget::ErrorBudget,
+    error_budget::{ErrorBudget, SloCount},
     open_request::{KindIndex, OpenRequest, concerns_requests},
     request_labels::RequestLabels,
     request_shards::{EndedRequest, RequestNote, RequestShards},
     request_tally::KindTally,
-    slow_requests::{SloCount, SlowSpan, SlowTraces},
+    slow_requests::SlowSpan,
+    slow_traces::SlowTraces,
 };
 use crate::{
     analysis::Analysis,
@@ -17,6 +18,7 @@ use crate::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -38,6 +40,8 @@ pub(crate) struct RequestRecorder {
     /// The number of these.
     more: AtomicUsize,
     shards: RequestShards,
+    /// Held while notes are added up, so that whoever asks next finds them in the tallies.
+    collecting: Mutex<()>,
     tallies: Mutex<Tallies>,
 }
 
@@ -53,7 +57,7 @@ struct Tallies {
 
 /// The spans of the slowest requests of each kind, as the records of a window have them.
 #[derive(Debug)]
-pub(crate) struct SlowEnters(Vec<Vec<SlowSpan>>);
+pub(crate) struct SlowSpans(Vec<Vec<SlowSpan>>);
 
 #[derive(Debug)]
 struct NamedKind {
@@ -86,6 +90,7 @@ impl RequestRecorder {
             open: SpanTable::new(Self::OPEN),
             more_open: Mutex::default(),
             more: AtomicUsize::new(0),
+            collecting: Mutex::default(),
             tallies: Mutex::new(tallies),
         }
     }
@@ -173,8 +178,9 @@ impl RequestRecorder {
             Some(request)
         });
         if let Some(OpenRequest { kind, start, labels, facts, .. }) = removed {
+            let end = now();
             let group = self.labels(kind).group(labels);
-            self.note(RequestNote::Ended(EndedRequest { id, kind, group, start, end: now(), facts }));
+            self.note(RequestNote::Ended(EndedRequest { id, kind, group, start, end, facts }));
         }
     }
 
@@ -205,6 +211,7 @@ impl RequestRecorder {
 
     /// Adds up what threads have noted.
     pub(crate) fn collect(&self) {
+        let _collecting = self.collecting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut in_flight = vec![0; self.kinds.len()];
         // Not locked meanwhile: a thread whose list is full locks its list first.
         self.shards.collect(&mut in_flight, |notes| self.add(&mut self.lock_tallies(), notes));
@@ -224,24 +231,25 @@ impl RequestRecorder {
 
     /// Finds the spans of the slowest requests among the records of a window: the ids of spans that were entered, and
     /// when.
-    pub(crate) fn slow_enters(&self, enters: impl Iterator<Item = (RegistryId, Ticks)>) -> SlowEnters {
+    pub(crate) fn slow_spans(&self, enters: impl Iterator<Item = (RegistryId, Ticks)>) -> SlowSpans {
         // What threads have noted last is about this window.
         self.collect();
         let kinds = self.lock_tallies().kinds.iter().map(|tally| tally.slowest.unknown().collect()).collect();
-        let mut found = SlowEnters(kinds);
+        let mut found = SlowSpans(kinds);
         let ids: FxHashSet<_> = found.0.iter().flatten().map(SlowSpan::id).collect();
         for (id, at) in enters.filter(|(id, _)| ids.contains(id)) {
-            found.0.iter_mut().flatten().for_each(|span| span.take_enter(id, at));
+            found.0.iter_mut().flatten().for_each(|span| span.note_enter(id, at));
         }
         found
     }
 
-    /// Adds what a window says about requests: their GPU time, and which of its spans are those of the slowest.
-    /// `moment` turns ticks into times of the window.
+    /// Adds what a window says about requests: their GPU time, and which of its spans are those of the slowest, with
+    /// the files that were written for it. `moment` turns ticks into times of the window.
     pub(crate) fn add_window(
         &self,
         window: &Analysis<'_>,
-        SlowEnters(slow): SlowEnters,
+        SlowSpans(slow): SlowSpans,
+        files: &[PathBuf],
         moment: impl Fn(Ticks) -> Timestamp,
     ) {
         let trace = window.trace();
@@ -261,16 +269,16 @@ impl RequestRecorder {
                     span: span.id(),
                     step: span.step().map(Step::number),
                     context: span.context(),
-                    files: Vec::new(),
+                    files: files.to_vec(),
                 };
                 self.lock_tallies().kinds[index].slowest.set_recorded(&slow, recorded);
             }
         }
     }
 
-    /// Adds the files that were written for a window.
-    pub(crate) fn add_files(&self, window: u32, files: &[PathBuf]) {
-        self.lock_tallies().kinds.iter_mut().for_each(|tally| tally.slowest.add_files(window, files));
+    /// Forgets files that have been deleted.
+    pub(crate) fn remove_files(&self, files: &BTreeSet<PathBuf>) {
+        self.lock_tallies().kinds.iter_mut().for_each(|tally| tally.slowest.remove_files(files));
     }
 
     /// Adds what windows say about requests, which comes later than other facts about them.
@@ -279,8 +287,10 @@ impl RequestRecorder {
             kind.gpu = tally.gpu.clone();
             for request in &mut kind.slowest {
                 let same = |known: &&SlowRequest| (known.start, known.time) == (request.start, request.time);
-                let known = tally.slowest.requests().find(same);
-                request.recorded = known.and_then(|known| known.recorded.clone());
+                // One that has been displaced since keeps what it has.
+                if let Some(known) = tally.slowest.requests().find(same) {
+                    request.recorded.clone_from(&known.recorded);
+                }
             }
         }
     }

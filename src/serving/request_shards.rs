@@ -19,7 +19,7 @@ use std::{
 /// A request that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndedRequest {
-    /// By which windows know its span.
+    /// The id by which windows know its span.
     pub(super) id: RegistryId,
     pub(super) kind: KindIndex,
     pub(super) group: GroupIndex,
@@ -138,7 +138,7 @@ impl RequestShards {
     }
 }
 
-// A thread writes its notes to memory that another thread has read last, so that their size takes time.
+// Another core read this memory last, so that each cache line of a note takes time to write.
 const _: () = assert!(size_of::<RequestNote>() <= 88);
 
 fn lock(notes: &Mutex<Vec<RequestNote>>) -> MutexGuard<'_, Vec<RequestNote>> {

@@ -61,7 +61,7 @@ pub struct RequestGroup {
     pub labels: Vec<(String, String)>,
     /// Whether this is the group of requests for which there was no room.
     pub is_other: bool,
-    /// The requests that have ended per second since the profiler was built.
+    /// The requests that have ended per second: since the profiler was built, or in the time of a line of a log.
     pub rate: f64,
     /// The requests that failed.
     pub errors: u64,
@@ -189,16 +189,18 @@ impl RequestGroup {
         }
     }
 
-    /// Adds the requests of another group.
+    /// Adds the requests of another group with the same labels, such as another rank's. Their rates are added, which is
+    /// right for the same time: for one after the other, divide the count by the time.
     pub fn merge(&mut self, other: &Self) {
         self.rate += other.rate;
-        self.errors += other.errors;
+        self.errors = self.errors.saturating_add(other.errors);
         self.latency.merge(&other.latency);
         self.queue.merge(&other.queue);
         self.response.merge(&other.response);
-        self.implausible_starts += other.implausible_starts;
+        self.implausible_starts = self.implausible_starts.saturating_add(other.implausible_starts);
         self.tokens.merge(&other.tokens);
-        self.batches = (self.batches.0 + other.batches.0, self.batches.1 + other.batches.1);
+        let ((count, sum), (more, more_sum)) = (self.batches, other.batches);
+        self.batches = (count.saturating_add(more), sum.saturating_add(more_sum));
     }
 }
 
@@ -226,12 +228,13 @@ impl GeneratedTokens {
     }
 
     fn merge(&mut self, other: &Self) {
-        self.input += other.input;
-        self.output += other.output;
+        self.input = self.input.saturating_add(other.input);
+        self.output = self.output.saturating_add(other.output);
         self.first.merge(&other.first);
         self.between.merge(&other.between);
-        self.prefilled += other.prefilled;
-        self.decoded = (self.decoded.0 + other.decoded.0, self.decoded.1 + other.decoded.1);
+        self.prefilled = self.prefilled.saturating_add(other.prefilled);
+        let ((tokens, time), (more, more_time)) = (self.decoded, other.decoded);
+        self.decoded = (tokens.saturating_add(more), time.saturating_add(more_time));
     }
 }
 

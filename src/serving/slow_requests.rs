@@ -1,9 +1,6 @@
-//! The slowest requests, as exemplars, and objectives' counts of good and bad ones.
+//! The slowest requests, and the windows that recorded them.
 
 use super::{
-    RequestKind, Slo,
-    error_budget::RequestCounts,
-    open_request::KindIndex,
     request_labels::{GroupIndex, RequestLabels},
     request_shards::{EndedRequest, clock_nanos},
 };
@@ -13,11 +10,7 @@ use crate::{
     trace::{SpanId, Timestamp, TraceContext},
 };
 use serde::{Serialize, Serializer};
-use std::{
-    ops::RangeInclusive,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 /// One of the slowest requests of its kind, to be looked up in traces and logs.
 ///
@@ -48,7 +41,7 @@ pub struct SlowRequest {
     pub is_error: bool,
     /// The fields that requests are broken down by, and their values.
     pub labels: Vec<(String, String)>,
-    /// Where it was recorded, if a window has its span.
+    /// Where it was recorded: in the first window that has an enter of its span and was exported after it had ended.
     pub recorded: Option<RecordedSpan>,
 }
 
@@ -67,7 +60,9 @@ pub struct RecordedSpan {
     /// `trace_id` and `span_id` in hexadecimal.
     #[serde(serialize_with = "hex")]
     pub context: Option<TraceContext>,
-    /// The files that were written for the window, such as by [`RequestKind::write_slower_than`].
+    /// The files that were written for the window, such as by
+    /// [`RequestKind::write_slower_than`](super::RequestKind::write_slower_than), less those that a
+    /// [limit](crate::ProfilerBuilder::disk_limit_bytes) has deleted.
     pub files: Vec<PathBuf>,
 }
 
@@ -165,10 +160,10 @@ impl SlowestRequests {
         }
     }
 
-    /// Adds the files that were written for a window.
-    pub(super) fn add_files(&mut self, window: u32, files: &[PathBuf]) {
+    /// Forgets files that have been deleted.
+    pub(super) fn remove_files(&mut self, files: &BTreeSet<PathBuf>) {
         let recorded = self.0.iter_mut().filter_map(|kept| kept.request.recorded.as_mut());
-        recorded.filter(|span| span.window == window).for_each(|span| span.files.extend_from_slice(files));
+        recorded.for_each(|span| span.files.retain(|file| !files.contains(file)));
     }
 }
 
@@ -190,89 +185,10 @@ impl SlowSpan {
         self.entered
     }
 
-    /// Takes an enter. Its id may be that of another request: the registry reuses them.
-    pub(super) fn take_enter(&mut self, id: RegistryId, at: Ticks) {
+    /// Notes an enter. Its id may be that of another request: the registry reuses them.
+    pub(super) fn note_enter(&mut self, id: RegistryId, at: Ticks) {
         if id == self.id && self.lasted.contains(&at) {
             self.entered = Some(self.entered.map_or(at, |first| first.min(at)));
         }
-    }
-}
-
-/// Requests whose traces are to be written, as they are slower than a limit.
-#[derive(Debug)]
-pub(super) struct SlowTraces {
-    limit: u64,
-    folder: PathBuf,
-    is_due: bool,
-    /// When a trace was last written.
-    last: Option<Instant>,
-}
-
-impl SlowTraces {
-    pub(super) fn new((limit, folder): &(Duration, PathBuf)) -> Self {
-        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        Self { limit, folder: folder.clone(), is_due: false, last: None }
-    }
-
-    pub(super) fn add(&mut self, ended: &EndedRequest, clock: &Clock) {
-        self.is_due |= ended.experienced(clock) > self.limit;
-    }
-
-    /// Returns the folder if a trace is to be written now.
-    pub(super) fn take(&mut self) -> Option<PathBuf> {
-        let is_due = std::mem::take(&mut self.is_due);
-        if !is_due || self.last.is_some_and(|last| last.elapsed() < RequestKind::SLOW_EVERY) {
-            return None;
-        }
-        Some(self.folder.clone())
-    }
-
-    /// Notes that a trace is being written.
-    pub(super) fn wrote(&mut self) {
-        self.last = Some(Instant::now());
-    }
-}
-
-/// The good and bad requests of an objective, exactly.
-#[derive(Debug)]
-pub(super) struct SloCount {
-    kind: KindIndex,
-    /// The longest time of a good request, in nanoseconds.
-    limit: u64,
-    pub(super) counts: RequestCounts,
-}
-
-impl SloCount {
-    pub(super) fn new(slo: &Slo, kind: KindIndex) -> Self {
-        let limit = slo.limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
-        Self { kind, limit, counts: RequestCounts::default() }
-    }
-
-    pub(super) fn add(&mut self, ended: &EndedRequest, clock: &Clock) {
-        if ended.kind == self.kind {
-            self.counts.total += 1;
-            self.counts.bad += u64::from(ended.facts.is_error || ended.experienced(clock) > self.limit);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::SlowTraces;
-    use std::time::Duration;
-
-    #[test]
-    fn only_a_trace_that_is_written_begins_a_pause() {
-        let mut slow = SlowTraces::new(&(Duration::from_secs(1), "slow".into()));
-        assert_eq!(slow.take(), None);
-        // One that was refused: the next slow request asks again.
-        for _ in 0..2 {
-            slow.is_due = true;
-            assert_eq!(slow.take(), Some("slow".into()));
-            assert_eq!(slow.take(), None);
-        }
-        slow.wrote();
-        slow.is_due = true;
-        assert_eq!(slow.take(), None);
     }
 }

@@ -31,8 +31,8 @@ fn the_slowest_requests_are_found_in_the_windows_that_recorded_them() {
         .unwrap();
     with_default(tracing_subscriber::registry().with(layer), || {
         request("/before", 50).in_scope(|| ());
-        let polled = request("/polled", 49);
-        polled.in_scope(|| ());
+        let mut polled = Some(request("/polled", 49));
+        polled.iter().for_each(|polled| polled.in_scope(|| ()));
         for window in 0..2 {
             profiler.start();
             // In one another, so that the time of each has those of others in it.
@@ -44,13 +44,15 @@ fn the_slowest_requests_are_found_in_the_windows_that_recorded_them() {
             (0..100).for_each(|_| request("/fast", 0).in_scope(|| ()));
             profiler.step();
             if window == 1 {
+                let polled = polled.take().unwrap();
                 polled.in_scope(|| ());
+                // Once the window is exported, it is not searched again.
+                drop(polled);
             } else {
                 request("/in step 1", 20).in_scope(|| ());
             }
             profiler.stop();
         }
-        drop(polled);
         request("/after", 10).in_scope(|| ());
     });
     let report = profiler.finish().unwrap();
@@ -105,4 +107,28 @@ fn a_slow_request_names_the_trace_that_was_written_for_it() {
     assert_eq!((&named, named.len()), (&written, 3));
     let report = profiler.finish().unwrap();
     assert_eq!(of(report.requests()).slowest[0].recorded.as_ref().unwrap().files, files);
+}
+
+#[test]
+fn files_that_a_limit_deletes_are_not_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (layer, profiler) = Profiler::builder()
+        .schedule(Schedule::manual())
+        .request_on(RequestKind::new("request").by("route"))
+        .export(Chrome::to_dir(folder.path()))
+        .disk_limit_bytes(1)
+        .build()
+        .unwrap();
+    with_default(tracing_subscriber::registry().with(layer), || {
+        for (route, minutes) in [("/slow", 20), ("/fast", 10)] {
+            profiler.start();
+            request(route, minutes).in_scope(|| ());
+            profiler.stop();
+        }
+    });
+    let report = profiler.finish().unwrap();
+    let recorded = of(report.requests()).slowest.iter().map(|request| request.recorded.as_ref().unwrap());
+    let files: Vec<_> = recorded.map(|recorded| (recorded.window, recorded.files.as_slice())).collect();
+    // The last window is kept, however large it is.
+    assert_eq!(files, [(0, &[][..]), (1, report.files())]);
 }

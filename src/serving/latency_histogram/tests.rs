@@ -184,6 +184,7 @@ fn a_histogram_that_contradicts_itself_is_not_read() {
     for (part, wrong, expected) in [
         ("[400000000,1]", "[400000000,2]", "more durations than the 3 of all"),
         ("0.4", "-0.4", "negative"),
+        ("0.4", "null", "beyond the maximum, 0 ns"),
         ("\"buckets_ns\"", "\"p50\"", "missing field `buckets_ns`"),
     ] {
         let error = read(&whole.replace(part, wrong)).unwrap_err();
