@@ -187,7 +187,7 @@ impl Points<'_> {
     }
 
     /// Adds a histogram of all values since the start of the run, unless it is empty. With delta temporality, those
-    /// since the last collection.
+    /// since the last collection, and exemplars even if there are none.
     #[cfg(feature = "serving")]
     pub(super) fn histogram_of_run(&mut self, labels: Labels<'_>, mut histogram: Histogram) {
         if self.interval.delta && histogram.count() > 0 {
@@ -199,7 +199,8 @@ impl Points<'_> {
 
     fn write_histogram(&mut self, labels: Labels<'_>, histogram: &mut Histogram) {
         let count = histogram.count();
-        if count == 0 {
+        // A request's exemplar may come later than the count of the request.
+        if count == 0 && !histogram.has_exemplars() {
             return;
         }
         self.points += 1;

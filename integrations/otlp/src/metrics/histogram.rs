@@ -68,6 +68,10 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
+    pub(super) fn has_exemplars(&self) -> bool {
+        self.exemplars.iter().any(Option::is_some)
+    }
+
     /// Returns each exemplar once.
     pub(super) fn take_exemplars(&mut self) -> impl Iterator<Item = Exemplar> {
         std::mem::take(&mut self.exemplars).into_iter().flatten()

@@ -113,7 +113,7 @@ impl Metrics {
         if let Some(measured) = &mut self.measured {
             measured.windows.add(window);
             #[cfg(feature = "serving")]
-            measured.request_exemplars.add_window(window.trace().window());
+            measured.request_exemplars.add_window(window.trace());
         }
     }
 

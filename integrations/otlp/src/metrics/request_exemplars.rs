@@ -7,7 +7,7 @@ use crate::{
 };
 use kernspan::{
     serving::{RecordedSpan, RequestGroup, Requests, SlowRequest},
-    trace::Timestamp,
+    trace::{Timestamp, Trace},
 };
 use rustc_hash::FxHashSet;
 use std::time::Duration;
@@ -40,10 +40,10 @@ impl RequestExemplars {
         Self { run, windows: FxHashSet::default(), sent: FxHashSet::default(), is_on }
     }
 
-    /// Notes that the spans of a window are sent.
-    pub(super) fn add_window(&mut self, window: u32) {
-        if self.is_on && self.run.is_some() {
-            self.windows.insert(window);
+    /// Notes that the spans of a window are sent. Next to another layer's, the trace of a span is not known here.
+    pub(super) fn add_window(&mut self, window: &Trace) {
+        if self.is_on && self.run.is_some() && window.spans().all(|span| span.context().is_none()) {
+            self.windows.insert(window.window());
         }
     }
 

@@ -124,7 +124,7 @@ fn recorded() -> Requests {
 
 /// The exemplars of a metric, by the attributes of their points.
 fn exemplars(found: &BTreeMap<String, Metric>, name: &str) -> Vec<(String, Exemplar)> {
-    let points = histograms(&found[name]).iter();
+    let points = found.get(name).into_iter().flat_map(histograms);
     let of_point = |point: &HistogramDataPoint| {
         let exemplars = point.exemplars.clone().into_iter();
         exemplars.map(|exemplar| (texts(&point.attributes), exemplar)).collect::<Vec<_>>()
@@ -133,11 +133,18 @@ fn exemplars(found: &BTreeMap<String, Metric>, name: &str) -> Vec<(String, Exemp
 }
 
 #[test]
-fn recorded_requests_are_examples_if_their_window_is_sent() {
+fn recorded_requests_are_exemplars_if_their_window_is_sent() {
+    // With delta temporality, even if no request has ended since.
+    for variables in [&[][..], &[DELTA]] {
+        check_exemplars(variables);
+    }
+}
+
+fn check_exemplars(variables: &[(&str, &str)]) {
     let requests = recorded();
     let [chat, ..] = &requests.kinds[0].slowest[..] else { panic!("{requests:?}") };
     let span = chat.recorded.as_ref().unwrap();
-    let mut metrics = metrics(None, &[]);
+    let mut metrics = metrics(None, variables);
     let mut collect = |second, add: bool| {
         if add {
             metrics.add_window(&Analysis::of(&gpu_trace()));
@@ -166,7 +173,7 @@ fn recorded_requests_are_examples_if_their_window_is_sent() {
 }
 
 #[test]
-fn examples_have_the_ids_of_another_layer_and_the_files() {
+fn exemplars_have_the_ids_of_another_layer_and_the_files() {
     let mut requests = recorded();
     for request in &mut requests.kinds[0].slowest {
         let Some(recorded) = &mut request.recorded else { continue };
