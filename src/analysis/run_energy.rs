@@ -17,6 +17,16 @@ pub enum EnergyMethod {
     IntegratedPower,
 }
 
+impl EnergyMethod {
+    /// Returns the method in words, such as `counted`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counted",
+            Self::IntegratedPower => "integrated power",
+        }
+    }
+}
+
 /// The energy that a GPU, or all CPUs, have used during a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

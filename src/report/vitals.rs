@@ -2,7 +2,7 @@
 
 use super::{Report, table::Table};
 use crate::{
-    analysis::{Analysis, EnergyMethod, RunEnergy, RunVitals, VitalSummary},
+    analysis::{Analysis, RunEnergy, RunVitals, VitalSummary},
     trace::{Cut, convention},
     units,
 };
@@ -84,10 +84,7 @@ impl Report {
             write!(f, "energy: {} ± {}", joules(energy.joules()), joules(energy.error()))?;
             for (index, part) in energy.uses.iter().enumerate() {
                 let (start, end) = (if index == 0 { " (" } else { "; " }, index + 1 == energy.uses.len());
-                let method = match part.method {
-                    EnergyMethod::Counter => "counted",
-                    EnergyMethod::IntegratedPower => "integrated power",
-                };
+                let method = part.method.as_str();
                 let (watts, end) = (units::amount(part.watts(), "W"), if end { ")" } else { "" });
                 write!(f, "{start}{} {}, {watts} on average, {method}{end}", part.subject, joules(part.joules))?;
             }

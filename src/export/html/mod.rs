@@ -15,6 +15,7 @@ mod paths;
 mod ranks;
 #[cfg(feature = "serving")]
 mod requests;
+mod roofline;
 mod selection;
 mod steps;
 mod tables;

@@ -9,6 +9,7 @@ use super::{
     parts::Contents,
     paths::Paths,
     ranks::Ranks,
+    roofline::Roofline,
     steps::{Breakdowns, StepSeries},
     tables::{self, SpanTree},
     timeline::Timelines,
@@ -21,7 +22,7 @@ use crate::{
         json::{Array, Json, Object},
     },
     report::{Report, StepTimes, units},
-    trace::{Device, Step, StepId, Trace},
+    trace::{Step, StepId, Trace},
 };
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -333,30 +334,11 @@ impl HtmlReport {
     }
 
     fn write_roofline(&self, sections: &mut Array<'_>, names: &mut Names) {
-        let Some(device) = self.report.devices().first() else { return };
-        let Some(bandwidth) = Device::memory_bytes_per_second(device) else { return };
-        let counters = self.report.counters().limit(usize::MAX).rows();
-        let by_name = counters.into_iter().map(|row| (names.index(&row.name), row));
-        // A name that is too long, or one too many, is not the only one in its place.
-        let measured = by_name.filter(|(name, row)| self.names.has(*name, &row.name)).collect();
-        let points = self.paths.roofline(&measured, bandwidth as f64);
-        if points.is_empty() {
-            return;
-        }
-        section(sections, "roofline", "Roofline", "roofline", |section| {
-            section.number("bandwidth", bandwidth);
-            section.array("roofs", |roofs| {
-                for dtype in ["f32", "tf32", "bf16"] {
-                    if let Some(peak) = device.peak_flops(dtype) {
-                        roofs.array(|roof| {
-                            roof.string(dtype);
-                            roof.float(peak);
-                        });
-                    }
-                }
+        if let Some(roofline) = Roofline::of(&self.report, &self.paths, names) {
+            section(sections, "roofline", "Roofline", "roofline", |section| {
+                roofline.write(&self.paths, names, section);
             });
-            self.paths.write_points(&points, names, section);
-        });
+        }
     }
 
     fn write_flames(&self, sections: &mut Array<'_>) {

@@ -1,10 +1,9 @@
-//! The time of spans and kernels by path, for flame graphs and the roofline.
+//! The time of spans and kernels by path, for flame graphs, and the costs of spans by path.
 
-use super::packed::{Names, shortened_path};
+use super::packed::Names;
 use crate::{
     analysis::{Analysis, CostNode, Flops, cost_nodes},
     export::{json::Object, work_text::WorkKey},
-    report::CounterAverage,
 };
 use rustc_hash::FxHashMap;
 use std::time::Duration;
@@ -34,34 +33,20 @@ struct Node {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cost {
     pub(super) exposed: Duration,
-    flops: Flops,
-    gpu: Duration,
+    pub(super) flops: Flops,
+    pub(super) gpu: Duration,
     /// Those of windows with a roofline by fields.
-    stated: StatedCost,
+    pub(super) stated: StatedCost,
 }
 
 /// The costs of spans whose fields state operations and bytes.
 #[derive(Clone, Copy, Debug, Default)]
-struct StatedCost {
-    flops: u64,
-    gpu: Duration,
-    bytes: u64,
-    /// The least time that the GPU needs, in seconds.
-    ideal: f64,
-}
-
-/// A path in the roofline model.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct RooflinePoint {
-    /// The innermost span of the path: see [`Paths::names`].
-    pub(super) node: usize,
-    pub(super) intensity: f64,
-    pub(super) flops_per_second: f64,
+pub(super) struct StatedCost {
+    pub(super) flops: u64,
     pub(super) gpu: Duration,
-    /// The least time that the GPU needs, in percent of the time it took, if the peak for the operations is known.
-    pub(super) percent: Option<f64>,
-    /// Whether hardware counters have measured the bytes; otherwise fields state them.
-    pub(super) is_measured: bool,
+    pub(super) bytes: u64,
+    /// The least time that the GPU needs, in seconds.
+    pub(super) ideal: f64,
 }
 
 impl Paths {
@@ -69,8 +54,6 @@ impl Paths {
     const NODES: usize = 50_000;
     /// The maximum number of frames in a flame graph.
     const FRAMES: usize = 8_000;
-    /// The maximum number of points in the roofline.
-    const POINTS: usize = 500;
     /// The maximum depth of a flame graph. A stack of Python functions has up to a hundred frames.
     const DEPTH: usize = 200;
 
@@ -139,6 +122,11 @@ impl Paths {
         self.costs.get(&node)
     }
 
+    /// Returns the nodes with costs, with the index of the name and the costs of each.
+    pub(super) fn costs(&self) -> impl Iterator<Item = (usize, usize, &Cost)> {
+        self.costs.iter().map(|(&node, cost)| (node, self.nodes[node].name, cost))
+    }
+
     /// Returns the indices of the names of a path, from the inside out.
     pub(super) fn names(&self, node: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(node), |&node| self.nodes[node].parent).map(|node| self.nodes[node].name)
@@ -150,50 +138,6 @@ impl Paths {
 
     pub(super) fn has_host(&self) -> bool {
         self.nodes.iter().any(|node| node.host > 0)
-    }
-
-    /// Returns the paths whose operations and bytes are known, those that took the longest first. `measured` has the
-    /// hardware counters of spans, by the index of their name.
-    pub(super) fn roofline(
-        &self,
-        measured: &FxHashMap<usize, CounterAverage>,
-        bytes_per_second: f64,
-    ) -> Vec<RooflinePoint> {
-        let mut paths_of: FxHashMap<usize, usize> = FxHashMap::default();
-        for (&node, _) in self.costs.iter().filter(|(_, cost)| !cost.gpu.is_zero()) {
-            *paths_of.entry(self.nodes[node].name).or_default() += 1;
-        }
-        let point = |(&node, cost): (&usize, &Cost)| {
-            // Counters are by name: they say nothing of each path if spans of a name are in several.
-            let name = Some(self.nodes[node].name).filter(|name| paths_of.get(name) == Some(&1));
-            let counters = name.and_then(|name| measured.get(&name));
-            let by_counters = counters.and_then(|it| RooflinePoint::measured(node, cost, it, bytes_per_second));
-            by_counters.or_else(|| RooflinePoint::stated(node, cost))
-        };
-        let mut points: Vec<_> = self.costs.iter().filter_map(point).collect();
-        points.sort_by_key(|point| (std::cmp::Reverse(point.gpu), point.node));
-        points
-    }
-
-    /// Writes the points of the roofline: the path, operations for each byte and for each second, the time, the
-    /// percentage of what is possible, and whether the bytes were measured.
-    pub(super) fn write_points(&self, points: &[RooflinePoint], names: &mut Names, section: &mut Object<'_>) {
-        section.array_of_lines("points", |array| {
-            for point in points.iter().take(Self::POINTS) {
-                array.array(|cells| {
-                    let path = shortened_path(self.names(point.node).map(|name| names.get(name)));
-                    cells.number(names.index(&path));
-                    cells.float(point.intensity);
-                    cells.float(point.flops_per_second);
-                    cells.number(point.gpu.as_nanos());
-                    match point.percent {
-                        Some(percent) => cells.float(percent),
-                        None => cells.null(),
-                    }
-                    cells.number(u8::from(point.is_measured));
-                });
-            }
-        });
     }
 
     /// Writes the frames of the flame graph of the host.
@@ -261,123 +205,21 @@ impl Cost {
         self.flops.add(&cost.flops);
         self.gpu = self.gpu.saturating_add(cost.gpu);
         if let Some(roofline) = cost.roofline {
-            let stated = &mut self.stated;
-            stated.flops = stated.flops.saturating_add(cost.flops.count);
-            stated.bytes = stated.bytes.saturating_add(cost.bytes);
-            stated.gpu = stated.gpu.saturating_add(cost.gpu);
-            stated.ideal += roofline.percent / 100.0 * cost.gpu.as_secs_f64();
+            self.stated.add(cost, roofline.percent);
         }
     }
 }
 
-impl RooflinePoint {
-    /// Returns the point of a path, if fields state its operations and bytes.
-    fn stated(node: usize, cost: &Cost) -> Option<Self> {
-        let cost = &cost.stated;
-        let seconds = cost.gpu.as_secs_f64();
-        let known = cost.bytes > 0 && cost.flops > 0 && seconds > 0.0;
-        known.then(|| Self {
-            node,
-            intensity: cost.flops as f64 / cost.bytes as f64,
-            flops_per_second: cost.flops as f64 / seconds,
-            gpu: cost.gpu,
-            percent: Some(100.0 * cost.ideal / seconds),
-            is_measured: false,
-        })
-    }
-
-    /// Returns the point of a path, if fields state its operations and counters determine its bytes.
-    fn measured(node: usize, cost: &Cost, counters: &CounterAverage, bytes_per_second: f64) -> Option<Self> {
-        let memory = 100.0 * counters.dram_bytes_per_second? / bytes_per_second;
-        Some(Self {
-            node,
-            intensity: counters.intensity?,
-            flops_per_second: counters.flops_per_second?,
-            gpu: cost.gpu,
-            percent: cost.flops.percent_of_peak(cost.gpu).map(|compute| compute.max(memory)),
-            is_measured: true,
-        })
+impl StatedCost {
+    /// Adds the costs of a window, in which the GPU took this percentage of the least time.
+    fn add(&mut self, cost: &CostNode<'_>, percent: f64) {
+        self.flops = self.flops.saturating_add(cost.flops.count);
+        self.bytes = self.bytes.saturating_add(cost.bytes);
+        self.gpu = self.gpu.saturating_add(cost.gpu);
+        self.ideal += percent / 100.0 * cost.gpu.as_secs_f64();
     }
 }
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Paths, RooflinePoint};
-    use crate::{
-        analysis::Analysis,
-        export::html::packed::Names,
-        report::Report,
-        trace::{
-            MetricMeaning, Trace, Value, convention,
-            sample::{GpuTrace, measure_work, set_fields},
-        },
-    };
-
-    /// The bytes per second that the memory can do, and those of a product.
-    const MEMORY: f64 = 4.9e12;
-    const PRODUCT: f64 = 0.9e12;
-
-    /// A training whose products of 2 ms have 10¹² operations each and, as fields state it, 10⁹ bytes. On a GPU that
-    /// does bf16, that is half of its peak. The last product is in this span.
-    fn training(last: &'static str) -> Trace {
-        let mut trace = GpuTrace::default();
-        for _ in 0..20 {
-            trace.step(|trace| {
-                trace.span("attention", |trace| _ = trace.launch("gemm", 2000));
-                trace.span("dropout", |trace| _ = trace.launch("copy", 2000));
-                trace.span("head", |trace| {
-                    trace.span(last, |trace| _ = trace.launch("gemm", 2000));
-                });
-                trace.synchronize();
-            });
-        }
-        let mut trace = trace.trace();
-        let fields = [
-            (convention::FLOPS, Value::from(1_000_000_000_000_u64)),
-            (convention::BYTES, 1_000_000_000_u64.into()),
-            ("op.dtype.input", "bf16".into()),
-        ];
-        let spans: Vec<_> = trace.spans().map(|span| span.name() == "attention" || span.name() == last).collect();
-        spans.iter().enumerate().filter(|(_, has)| **has).for_each(|(span, _)| set_fields(&mut trace, span, &fields));
-        measure_work(&mut trace, 1000, [MetricMeaning::DramRead, MetricMeaning::DramWrite], [0.0; 2], |work| {
-            if work.name().to_string() == "gemm" { [PRODUCT, 0.0] } else { [2e12, 2e12] }
-        });
-        trace
-    }
-
-    /// Returns the point of the spans of this name, outside of others.
-    fn point(trace: &Trace, name: &str) -> RooflinePoint {
-        let (mut paths, mut names) = (Paths::default(), Names::default());
-        paths.add(&Analysis::of(trace), &mut names);
-        let counters = Report::of([trace]).counters().limit(usize::MAX).rows();
-        let measured = counters.into_iter().map(|row| (names.index(&row.name), row)).collect();
-        let node = paths.find(None, names.index(name)).unwrap();
-        paths.roofline(&measured, MEMORY).into_iter().find(|point| point.node == node).unwrap()
-    }
-
-    #[test]
-    fn measured_bytes_replace_those_of_fields() {
-        let found = point(&training("logits"), "attention");
-        assert!(found.is_measured && (found.intensity / (5e14 / PRODUCT) - 1.0).abs() < 0.02, "{found:?}");
-        assert!((found.flops_per_second / 5e14 - 1.0).abs() < 0.01, "{found:?}");
-        assert!((found.percent.unwrap() - 50.5).abs() < 0.5, "{found:?}");
-    }
-
-    #[test]
-    fn bytes_are_those_of_fields_where_counters_do_not_determine_them() {
-        let mut few = training("logits");
-        // The third sample has 5 µs of the first product.
-        let counters = &mut few.gpu_counters[0];
-        (counters.times, counters.values) = (counters.times[2..3].to_vec(), counters.values[4..6].to_vec());
-        // Spans of this name are in two places, and counters do not say what each of them took.
-        for (trace, case) in [(few, "another sample"), (training("attention"), "two paths")] {
-            let found = point(&trace, "attention");
-            assert!(!found.is_measured, "{case}: {found:?}");
-            assert!((found.intensity / 1000.0 - 1.0).abs() < 1e-9, "{case}: {found:?}");
-        }
-    }
 }

@@ -7,8 +7,8 @@ use super::{
 };
 use crate::{
     analysis::{
-        Carbon, CounterBound, EnergyMethod, EnergyUse, MemoryHolder, MemorySnapshot, ModeUse, SampledFunction,
-        SampledLine, VitalSummary,
+        Carbon, CounterBound, EnergyUse, MemoryHolder, MemorySnapshot, ModeUse, SampledFunction, SampledLine,
+        VitalSummary,
     },
     report::{Average, CounterAverage, CountersBy, Kernels, MemoryPeak, Operations, PathRows, Report, units},
 };
@@ -121,14 +121,14 @@ fn counters(report: &Report, title: &'static str, by: CountersBy, names: &mut Na
     percent("DRAM", "use of the memory's bandwidth", |row| row.dram_active);
     grid.column(("DRAM bytes/s", Unit::Rate, "read and written"), rows, |row| row.dram_bytes_per_second);
     grid.column(("SM clock", Unit::Rate, "in hertz"), rows, |row| row.sm_clock);
-    grid.column(("FLOP/s", Unit::Rate, "operations that fields state, a second of GPU time"), rows, |row| {
+    grid.column(("FLOP/s", Unit::Rate, "operations stated by fields, per second of GPU time"), rows, |row| {
         row.flops_per_second
     });
-    grid.column(("FLOP/byte", Unit::Rate, "of the bytes that were measured"), rows, |row| row.intensity);
+    grid.column(("FLOP/byte", Unit::Rate, "by the bytes that were measured"), rows, |row| row.intensity);
     grid.column(("Limit", Unit::Word, "the part of the GPU that limits it"), rows, |row| {
         row.bound.map(|bound| CounterBound::as_str(bound).to_owned())
     });
-    grid.column(("Samples", Unit::Number, "in which it ran"), rows, |row| row.samples);
+    grid.column(("Samples", Unit::Number, "the number in which it ran"), rows, |row| row.samples);
     grid.left_out(all.len() - rows.len());
     (!rows.is_empty()).then_some(grid)
 }
@@ -210,11 +210,7 @@ pub(super) fn vitals(report: &Report, names: &mut Names) -> Option<Grid> {
 pub(super) fn energy(report: &Report, names: &mut Names) -> Option<Grid> {
     let energy = report.vitals().energy.as_ref().filter(|energy| !energy.uses.is_empty())?;
     let part = |part: &EnergyUse| {
-        let method = match part.method {
-            EnergyMethod::Counter => "counted",
-            EnergyMethod::IntegratedPower => "integrated power",
-        };
-        (part.subject.to_string(), (part.joules, part.error, part.watts()), Some(method.to_owned()))
+        (part.subject.to_string(), (part.joules, part.error, part.watts()), Some(part.method.as_str().to_owned()))
     };
     let watts = energy.uses.iter().map(EnergyUse::watts).sum();
     let all = ("all".to_owned(), (energy.joules(), energy.error(), watts), None);
@@ -222,8 +218,10 @@ pub(super) fn energy(report: &Report, names: &mut Names) -> Option<Grid> {
     let joules = |number| units::amount(number, "J");
     let mut grid = Grid::default();
     grid.names("Part", &rows, names, |(part, ..)| part);
-    grid.column(("Energy", Unit::Word, "with that of other processes"), &rows, |(_, (energy, ..), _)| joules(*energy));
-    grid.column(("±", Unit::Word, "what it may be off by"), &rows, |(_, (_, error, _), _)| joules(*error));
+    grid.column(("Energy", Unit::Word, "including that of other processes"), &rows, |(_, (energy, ..), _)| {
+        joules(*energy)
+    });
+    grid.column(("±", Unit::Word, "the error"), &rows, |(_, (_, error, _), _)| joules(*error));
     grid.column(("Power", Unit::Word, "on average"), &rows, |(_, (.., watts), _)| units::amount(*watts, "W"));
     grid.column(("Measured", Unit::Word, ""), &rows, |(.., method)| method.clone());
     // Only all parts together have these.
