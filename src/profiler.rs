@@ -252,9 +252,9 @@ impl Profiler {
         self.control().record(RecordRequest::steps(steps))
     }
 
-    /// Writes what the [flight recorder](crate::FlightRecorder) has kept into a folder, and goes on with the next step.
-    /// The request has [failed](crate::control::Progress::Failed) if there is no flight recorder, or another window is
-    /// open.
+    /// Writes what the [flight recorder](crate::FlightRecorder) has kept into a folder; it resumes with the next step.
+    /// The request has [failed](crate::control::Progress::Failed) if there is no flight recorder, if another window is
+    /// open, or if no step has begun since the recorder last wrote.
     ///
     /// ```
     /// # use kernspan::{FlightRecorder, Profiler, Schedule};

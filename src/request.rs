@@ -277,7 +277,7 @@ pub(crate) struct Ticket(Arc<Shared>);
 
 impl Ticket {
     /// Why what the flight recorder has kept cannot be written, though there is one.
-    pub(crate) const OTHER_WINDOW: &str = "the flight recorder does not run while another window is open";
+    pub(crate) const OTHER_WINDOW: &str = "the flight recorder is paused while another window is open";
 
     pub(crate) fn new(folder: Option<PathBuf>) -> (Self, Requested) {
         let progress = Mutex::new((Progress::Waiting, false));

@@ -61,13 +61,13 @@ impl CounterValue {
 }
 
 impl CounterUse {
-    /// The part of a step's GPU time, from its first to its last work, that samples must have measured: steps below it
-    /// have no values.
+    /// The least share of a step's GPU time, from its first to its last work, that samples must have measured: a step
+    /// below it has no values.
     ///
-    /// Of a sample that reaches over the edge of a step, only a part is about that step: one with a tenth of its time
-    /// in the step measures a tenth of that tenth. With a half, samples cover at least half of the step, and at least
-    /// half of what they cover is the step itself. Without gaps, steps as long as the interval always have values, and
-    /// those of less than half of it never do.
+    /// A sample that crosses the edge of a step is only partly about that step, so what it covers of the step is
+    /// weighted by the share of the sample that does. At one half, samples cover at least half of the step, and at least
+    /// half of what they cover is the step itself. If there are no gaps between samples, a step as long as the interval
+    /// always has values, and one shorter than half of it never does.
     pub const LEAST_MEASURED: f64 = 0.5;
 
     /// The value of the metric with this meaning.

@@ -22,56 +22,59 @@ struct Condition {
     /// What steps do, in words.
     during: &'static str,
     /// How far readings lag behind the condition.
-    late: Late,
+    lag: ReadingLag,
 }
 
-/// How long readings still show a condition after it has ended, and how late they may start to.
+/// How far readings lag behind a condition.
 #[derive(Clone, Copy)]
-struct Late {
-    over: Duration,
-    begins: Duration,
+struct ReadingLag {
+    /// How long the first reading with the condition may take to appear.
+    onset: Duration,
+    /// How long readings still show the condition after it has ended.
+    persists: Duration,
 }
 
-impl Late {
+impl ReadingLag {
     /// Readings are of the time since the one before.
-    const NONE: Self = Self { over: Duration::ZERO, begins: Duration::ZERO };
-    /// NVML's samples of processes: each counts for a second, and the first ones came 0.1 to 1.5 s late on an H200.
-    const PROCESSES: Self = Self { over: Duration::from_secs(1), begins: Duration::from_millis(1500) };
+    const NONE: Self = Self { onset: Duration::ZERO, persists: Duration::ZERO };
+    /// NVML's samples of processes: each counts for a second. The first ones of a new process came 0.1 to 1.5 s late on
+    /// an H200, and in one training of many more than 2 s.
+    const PROCESSES: Self = Self { onset: Duration::from_millis(1500), persists: Duration::from_secs(1) };
 }
 
 /// The rules. The values are chosen: of a CPU, what is commonly called saturated; of disks and of other processes, what
-/// an idle machine has none of.
+/// an idle machine has none of. Pressure has twice the limit of `iowait`, as a single thread can have all of it.
 const CONDITIONS: [Condition; 5] = [
     Condition {
         kind: FindingKind::CpuSaturated,
         signs: &[("container", "cpu", 90.0), ("container", "cpu_throttled", 20.0), ("machine", "cpu", 90.0)],
         during: "while the CPUs are saturated",
-        late: Late::NONE,
+        lag: ReadingLag::NONE,
     },
     Condition {
         kind: FindingKind::DiskWait,
         // One waiting thread is a small share of the time of many CPUs, but counts fully as pressure.
         signs: &[("machine", "iowait", 10.0), ("machine", "io_pressure", 20.0)],
         during: "while threads wait for a disk",
-        late: Late::NONE,
+        lag: ReadingLag::NONE,
     },
     Condition {
         kind: FindingKind::Swapping,
         signs: &[("machine", "swap_in", 1e6), ("machine", "swap_out", 1e6)],
         during: "while the machine swaps",
-        late: Late::NONE,
+        lag: ReadingLag::NONE,
     },
     Condition {
         kind: FindingKind::ClockThrottling,
         signs: &[("gpu", "thermal_throttle", 0.0), ("gpu", "power_throttle", 0.0), ("machine", "throttles", 0.0)],
         during: "while clocks are lowered because of temperature or power",
-        late: Late::NONE,
+        lag: ReadingLag::NONE,
     },
     Condition {
         kind: FindingKind::SharedGpu,
         signs: &[("gpu", "other_processes", 5.0)],
         during: "while another process uses the GPU",
-        late: Late::PROCESSES,
+        lag: ReadingLag::PROCESSES,
     },
 ];
 
@@ -108,7 +111,7 @@ struct Stretch {
 
 impl Signal<'_> {
     /// Returns what readings say of a stretch. A reading stands for the time since the one before.
-    fn over(&self, start: Timestamp, end: Timestamp) -> Stretch {
+    fn stretch(&self, start: Timestamp, end: Timestamp) -> Stretch {
         let samples = self.counter.samples();
         // The first reading that ends in the stretch or later.
         let first = samples.partition_point(|&(at, _)| at <= start).max(1);
@@ -187,26 +190,26 @@ fn finding(trace: &Trace, steps: &[&Step], condition: &Condition) -> Option<Find
     // The sign that says most, for the evidence.
     let worst = signals.iter().max_by_key(|signal| signal.moments().count())?;
     let (mut slowed, mut others) = (Side::default(), Side::default());
-    let Late { over, begins } = condition.late;
+    let ReadingLag { onset, persists } = condition.lag;
     for &step in steps {
         let nanos = step.duration().as_nanos() as f64;
         let most = |part: fn(Stretch) -> f64, later: Duration, longer: Duration| {
-            let stretch = |signal: &Signal<'_>| signal.over(step.start() + later, step.end() + later + longer);
+            let stretch = |signal: &Signal<'_>| signal.stretch(step.start() + later, step.end() + later + longer);
             signals.iter().map(stretch).map(part).fold(0.0, f64::max)
         };
-        let above = |later| most(|stretch| stretch.above, later, Duration::ZERO) >= MOST_OF * nanos;
-        let never = || {
-            let least = MOST_OF * nanos + NEARLY_ALL * begins.as_nanos() as f64;
-            most(|stretch| stretch.above, Duration::ZERO, begins) == 0.0
-                && most(|stretch| stretch.known, Duration::ZERO, begins) >= least
+        let has_condition = |later| most(|stretch| stretch.above, later, Duration::ZERO) >= MOST_OF * nanos;
+        let is_undisturbed = || {
+            let least = MOST_OF * nanos + NEARLY_ALL * onset.as_nanos() as f64;
+            most(|stretch| stretch.above, Duration::ZERO, onset) == 0.0
+                && most(|stretch| stretch.known, Duration::ZERO, onset) >= least
         };
-        let side = match above(Duration::ZERO) {
-            true if above(over) => &mut slowed,
-            false if never() => &mut others,
+        let side = match has_condition(Duration::ZERO) {
+            true if has_condition(persists) => &mut slowed,
+            false if is_undisturbed() => &mut others,
             _ => continue,
         };
         side.steps.push(step);
-        side.values.push(worst.over(step.start(), step.end()).mean);
+        side.values.push(worst.stretch(step.start(), step.end()).mean);
     }
     if slowed.steps.len() < STEPS || others.steps.len() < STEPS {
         return None;
@@ -254,7 +257,7 @@ fn finding(trace: &Trace, steps: &[&Step], condition: &Condition) -> Option<Find
 fn share_of_steps(signals: &[Signal<'_>], steps: &[&Step], long: f64, short: f64) -> f64 {
     let of = |signal: &Signal<'_>| {
         steps.iter().fold((0.0, 0.0), |(known, above), step| {
-            let stretch = signal.over(step.start(), step.end());
+            let stretch = signal.stretch(step.start(), step.end());
             (known + stretch.known, above + stretch.above)
         })
     };

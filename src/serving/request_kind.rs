@@ -56,8 +56,8 @@ impl RequestKind {
     /// Writes what the [flight recorder](crate::FlightRecorder) has kept into a folder after a request that takes
     /// longer than this, from its intended start if it has one. By default, nothing is written.
     ///
-    /// This happens at most once in [`Self::SLOW_EVERY`], so that a service which is slow as a whole writes no endless
-    /// traces. While another window is open nothing is written, as that window has the request unless it was opened
+    /// This happens at most once in [`Self::SLOW_EVERY`], so that a service that is slow as a whole does not keep
+    /// writing traces. Nothing is written while another window is open, which has the request unless it was opened
     /// later. The trace has the spans of that request and of all others of that time, as far back as the flight
     /// recorder reaches. [`RequestsOfKind::slowest`](super::RequestsOfKind::slowest) has the files and the span of each
     /// of the slowest requests, to find it there.

@@ -124,7 +124,7 @@ impl Served {
         let Progress::Failed(reason) = record(request).progress() else { return true };
         if reason == Ticket::OTHER_WINDOW {
             // The open window has what was slow, unless it was opened later.
-            tracing::info!("kernspan: no window of its own for {because}: another one is open");
+            tracing::info!("kernspan: no separate window was written for {because}: another one is open");
         } else {
             let error = format!("no window for {because}: {reason}");
             self.failures.add_new(Failure::new("request_on", None, error.into()));

@@ -236,8 +236,8 @@ impl Session {
         !state.is_forked() && state.is_recording() && self.finish_window(&mut state, Kept::InMemory, false)
     }
 
-    /// Writes what the flight recorder has kept, and goes on with the next step. Fails if there is none, or if another
-    /// window is open.
+    /// Writes what the flight recorder has kept; it resumes with the next step. Fails if there is none, if another window
+    /// is open, or if no step has begun since it last wrote.
     pub(crate) fn write_recent(&self, ticket: Ticket) {
         let Some(_stepping) = Stepping::begin() else { return ticket.fail("a window is being opened or closed") };
         let _uncounted = Uncounted::begin();
@@ -248,7 +248,7 @@ impl Session {
         match &mut state.window {
             Some(window) if window.kind.is_flight() => window.ticket = Some(ticket),
             Some(_) => return ticket.fail(Ticket::OTHER_WINDOW),
-            None => return ticket.fail("the flight recorder does not run: it goes on with the next step"),
+            None => return ticket.fail("the flight recorder is not running: it resumes with the next step"),
         }
         if !state.is_forked() {
             self.finish_window(&mut state, Kept::Written, false);

@@ -108,13 +108,13 @@ fn windows_of_the_schedule_and_of_requests_come_first() {
                 profiler.start();
                 assert_eq!(
                     profiler.control().write_recent(None).progress(),
-                    Progress::Failed("the flight recorder does not run while another window is open".to_owned())
+                    Progress::Failed("the flight recorder is paused while another window is open".to_owned())
                 );
                 take_steps(profiler, 1);
                 profiler.stop();
                 assert_eq!(
                     profiler.control().write_recent(None).progress(),
-                    Progress::Failed("the flight recorder does not run: it goes on with the next step".to_owned())
+                    Progress::Failed("the flight recorder is not running: it resumes with the next step".to_owned())
                 );
             },
         );

@@ -112,7 +112,7 @@ fn late_readings_of_other_processes_are_allowed_for() {
 }
 
 #[test]
-fn without_a_slowdown_nothing_is_said() {
+fn without_a_slowdown_nothing_is_reported() {
     // Just as fast; faster; all steps alike; the condition never there.
     for (signs, longer) in [([35.0, 97.0], 0), ([95.0, 97.0], 4 * MILLI), ([35.0, 40.0], 4 * MILLI)] {
         assert_eq!(machine_findings(&trace("machine.cpu", signs, longer)), [], "{signs:?}");
