@@ -5,7 +5,7 @@
 
 Each of six phases takes SECONDS (10), and kernspan reads every MILLIS (100). Energy is compared with the integral of
 the instantaneous power, over the whole run and in each phase; traffic over PCIe with the bytes that were copied; other
-signs with their means. Exits with 1 if energy is off by more than 2 % over the run or in a phase of 10 s or more.
+signs with their means. Exits with 1 if energy is off by more than 2 % over the run or in a phase of LONG_PHASE or more.
 """
 
 import bisect
@@ -18,6 +18,8 @@ import time
 # Of nvml.h.
 POWER_INSTANT, CLOCK_SM, CLOCK_MEM = 186, 1, 2
 POWER_CAP, THERMAL = 0x4 | 0x80, 0x20 | 0x40
+# In nanoseconds. A phase is cut at the first and the last reading, so that one of 10 s may be a little shorter.
+LONG_PHASE = 9.5e9
 
 
 class Memory(ctypes.Structure):
@@ -168,7 +170,7 @@ def main():
                          for (before, low), (after, high) in zip(inside, inside[1:]))
         exact = meter.integral(inside[0][0], inside[-1][0]) if len(inside) > 1 else 0.0
         off = 100 * (ours / theirs - 1)
-        failed |= abs(off) > 2 and finish - begin > 9.5e9
+        failed |= abs(off) > 2 and finish - begin > LONG_PHASE
         by_power = f"{trapezoids:10.1f} J{100 * (trapezoids / exact - 1):+8.2f}%" if exact else ""
         print(f"{name:12}{(finish - begin) / 1e9:10.2f}{ours:10.1f} J{theirs:10.1f} J{off:+8.2f}%{by_power}")
     _, method, joules, error, time_taken = run
