@@ -25,7 +25,7 @@ use kernspan::{
 };
 use std::{
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tracing_subscriber::prelude::*;
 
