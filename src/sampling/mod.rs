@@ -26,7 +26,7 @@ use std::{ops::RangeInclusive, sync::mpsc::Receiver};
 /// | setting | by default |
 /// |---|---|
 /// | [`hertz`](Self::hertz) | [`HERTZ`](Self::HERTZ), 99 samples a second |
-/// | [`stack_bytes`](Self::stack_bytes) | [`STACK_BYTES`](Self::STACK_BYTES), 16 KiB |
+/// | [`stack_bytes`](Self::stack_bytes) | [`STACK_BYTES`](Self::STACK_BYTES), 48 KiB |
 /// | [`waits`](Self::waits) | yes |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "pass it to `ProfilerBuilder::samples`"]
@@ -42,8 +42,9 @@ impl Samples {
     pub const HERTZ: u32 = 99;
     /// The most of [`hertz`](Self::hertz).
     pub const MAX_HERTZ: u32 = 10_000;
-    /// The default of [`stack_bytes`](Self::stack_bytes).
-    pub const STACK_BYTES: u32 = 16 << 10;
+    /// The default of [`stack_bytes`](Self::stack_bytes). Of the stacks of an optimized training with Burn, 15 to 36 %
+    /// were deeper than 16 KiB, and 0.1 to 0.5 % deeper than this. Only what there is of a stack is copied.
+    pub const STACK_BYTES: u32 = 48 << 10;
     /// The most of [`stack_bytes`](Self::stack_bytes): a record of the kernel has at most 64 KiB.
     pub const MAX_STACK_BYTES: u32 = 63 << 10;
 

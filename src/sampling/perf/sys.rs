@@ -189,7 +189,7 @@ impl Event {
     }
 
     /// Passes on the bytes of each record that the kernel has written since the last time, and gives their room back.
-    /// They are read in place, as unwinding reads few of a stack's 16 KiB. Only a record that continues at the start of
+    /// They are read in place, as unwinding reads little of a stack. Only a record that continues at the start of
     /// the ring is copied, to `buffer`.
     pub(super) fn read(&self, buffer: &mut Vec<u8>, record: impl FnMut(&[u8])) {
         // The kernel writes the head after the records that end there, and reads the tail before it writes more.

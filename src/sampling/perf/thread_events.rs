@@ -56,7 +56,7 @@ impl ThreadEvents {
     const RECORD_BYTES: usize = 256;
     /// The number of stacks of waits that a ring has room for, between two readings. Further waits have no stack, so a
     /// thread that waits all the time takes no more of the kernel's time than that.
-    const WAITS: usize = 3;
+    const WAITS: usize = 2;
 
     /// Opens the events of a thread. `between` is the number of samples between two readings of the ring.
     pub(super) fn open(
@@ -71,11 +71,11 @@ impl ThreadEvents {
         let stack_bytes = stack_bytes.next_multiple_of(8);
         let record = stack_bytes as usize + Self::RECORD_BYTES;
         // Room for four readings, as the thread that reads may have to wait for a CPU.
-        let running = Event::open(thread, Reports::Running { hertz, stack_bytes }, 4 * between * record, 2 * record)?;
+        let running = Event::open(thread, Reports::Running { hertz, stack_bytes }, 4 * between * record, record)?;
         let waiting = match waits {
             WaitEvents::None => None,
             WaitEvents::Stacks => {
-                Some(Event::open(thread, Reports::Waiting { stack_bytes }, Self::WAITS * record, 2 * record)?)
+                Some(Event::open(thread, Reports::Waiting { stack_bytes }, Self::WAITS * record, record)?)
             }
             WaitEvents::TimesOnly => Some(Event::open(thread, Reports::Switches, 1 << 16, 1 << 12)?),
         };
