@@ -27,6 +27,8 @@ fn main() -> Result<(), kernspan::Error> {
     let builder = match phase.as_str() {
         // The names of the spans of the workloads.
         "counted" => ["plain", "two", "eight", "again"].into_iter().fold(builder, ProfilerBuilder::request_on),
+        // No span is a request.
+        "others" => builder.request_on("other"),
         _ => builder,
     };
     let (layer, profiler) = builder.build()?;

@@ -4,7 +4,7 @@
 //! cargo run --release -p serving-example                          # under load from a second process, for ten seconds
 //! cargo run --release -p serving-example -- test 600 20           # for ten minutes, twenty requests a second
 //! cargo run --release -p serving-example -- serve 127.0.0.1:8080  # until Ctrl-C, under a load of your own:
-//! oha -z 60s -q 20 --latency-correction -m POST -d prompt http://127.0.0.1:8080/complete/24
+//! oha -z 60s -q 20 -c 64 -m POST -d prompt http://127.0.0.1:8080/complete/24
 //! cargo run --release -p serving-example --features cuda          # on an NVIDIA GPU; needs nvcc to build
 //! ```
 //!
