@@ -65,9 +65,9 @@ impl CounterUse {
     /// below it has no values.
     ///
     /// A sample that crosses the edge of a step is only partly about that step, so what it covers of the step is
-    /// weighted by the share of the sample that does. At one half, samples cover at least half of the step, and at least
-    /// half of what they cover is the step itself. If there are no gaps between samples, a step as long as the interval
-    /// always has values, and one shorter than half of it never does.
+    /// weighted by the share of the sample that does. At one half, samples cover at least half of the step, and at
+    /// least half of what they cover is the step itself. If there are no gaps between samples, a step as long as the
+    /// interval always has values, and one shorter than half of it never does.
     pub const LEAST_MEASURED: f64 = 0.5;
 
     /// The value of the metric with this meaning.

@@ -236,8 +236,8 @@ impl Session {
         !state.is_forked() && state.is_recording() && self.finish_window(&mut state, Kept::InMemory, false)
     }
 
-    /// Writes what the flight recorder has kept; it resumes with the next step. Fails if there is none, if another window
-    /// is open, or if no step has begun since it last wrote.
+    /// Writes what the flight recorder has kept; it resumes with the next step. Fails if there is none, if another
+    /// window is open, or if no step has begun since it last wrote.
     pub(crate) fn write_recent(&self, ticket: Ticket) {
         let Some(_stepping) = Stepping::begin() else { return ticket.fail("a window is being opened or closed") };
         let _uncounted = Uncounted::begin();

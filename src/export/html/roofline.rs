@@ -84,8 +84,8 @@ impl<'a> Roofline<'a> {
     }
 }
 
-/// Returns the points, those that took the longest first. `measured` has the hardware counters of spans, by the index of
-/// their name.
+/// Returns the points, those that took the longest first. `measured` has the hardware counters of spans, by the index
+/// of their name.
 fn points(paths: &Paths, measured: &FxHashMap<usize, CounterAverage>, bytes_per_second: f64) -> Vec<RooflinePoint> {
     let mut paths_of: FxHashMap<usize, usize> = FxHashMap::default();
     for (_, name, _) in paths.costs().filter(|(.., cost)| !cost.gpu.is_zero()) {
