@@ -1,11 +1,13 @@
 //! The printed report: the tables, the lines after them, and the files. With `serde`, the serialized one.
 
 use super::Report;
+#[cfg(feature = "serde")]
+use crate::report::CountersBy;
 #[cfg(feature = "serving")]
 use crate::report::requests::RequestTable;
 use crate::{
     hint::Hint,
-    report::{CountersBy, step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles},
+    report::{step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles},
 };
 use std::fmt;
 
