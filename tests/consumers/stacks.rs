@@ -114,6 +114,9 @@ fn firefox_profiler(file: &str) -> Option<FirefoxProfiler> {
     // As its own command `load` starts it, which gives up after half a second on a busy machine.
     let loaded = profiler.arg(&program).args(["--daemon", file, "--session", "test"]).spawn().unwrap();
     let profiler = FirefoxProfiler { node, program, sessions, loaded };
+    // Whoever asks before this last file of a session is there removes the socket that the process has just made.
+    let session = profiler.sessions.path().join("current.txt");
+    eventually("the profiler listens", || session.exists().then_some(()));
     eventually("the profile is loaded", || profiler.ask(&["thread", "list"]));
     Some(profiler)
 }
