@@ -192,3 +192,17 @@ impl SlowSpan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{SlowSpan, Ticks};
+
+    #[test]
+    fn enters_of_another_request_with_the_same_id_are_not_taken() {
+        let mut span = SlowSpan { id: 7, lasted: Ticks(100)..=Ticks(200), entered: None };
+        [(7, 99), (8, 150), (7, 201)].into_iter().for_each(|(id, at)| span.note_enter(id, Ticks(at)));
+        assert_eq!(span.entered(), None);
+        [180, 120, 150].into_iter().for_each(|at| span.note_enter(7, Ticks(at)));
+        assert_eq!(span.entered(), Some(Ticks(120)));
+    }
+}

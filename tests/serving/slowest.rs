@@ -40,7 +40,7 @@ fn the_slowest_requests_are_found_in_the_windows_that_recorded_them() {
                 .map(|(name, minutes)| request(&format!("{name}/{window}"), minutes + window));
             outer.in_scope(|| inner.in_scope(|| ()));
             drop((inner, outer));
-            // The registry uses the ids of closed spans again.
+            // The registry uses the slots of closed spans again.
             (0..100).for_each(|_| request("/fast", 0).in_scope(|| ()));
             profiler.step();
             if window == 1 {
