@@ -17,6 +17,7 @@
 #   soak    all plans
 #   busy    ROUNDS times four runs, with four times as many threads as processors, so that threads are suspended
 #           anywhere
+#   starts  STARTS programs (200), one at a time, with random recorders and orders of lines: none may hang
 #   requests  ROUNDS times windows on request, in the process and through its socket, with and without the flight
 #           recorder and detaching; prints a sentence for each run instead of a row
 # JOBS is the number of processes that run at once in `sixty` and `soak`.
@@ -31,7 +32,11 @@ run() { # PROGRAM PLAN…
     local said rc
     said=$(timeout 300 "$@" 2>&1)
     rc=$?
-    { printf '%s\n' "$said" | tail -n 6; if [ $rc -ne 0 ]; then echo "FAILED with $rc: $*"; fi; } | tee -a "$work/said"
+    # What a run says that hangs or crashes, stacks included, is printed whole.
+    {
+        printf '%s\n' "$said" | tail -n $((rc == 0 ? 6 : 2000))
+        if [ $rc -ne 0 ]; then echo "FAILED with $rc: $*"; fi
+    } | tee -a "$work/said"
 }
 export -f run
 
@@ -59,6 +64,11 @@ if [[ $parts == *busy* ]]; then
             echo "$cuda busy before=30 after=20 threads=4 windows=40 $plan"
         done
     done | xargs -P "$(nproc)" -I{} bash -c 'run {}'
+fi
+
+if [[ $parts == *starts* ]]; then
+    "$(dirname "$cuda")/starts" many "${STARTS:-200}" "$RANDOM" | tee "$work/starts"
+    grep -q '^0 of' "$work/starts" || echo 'FAILED: starts' >> "$work/said"
 fi
 
 if [[ $parts == *requests* ]]; then

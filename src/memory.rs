@@ -17,7 +17,7 @@ use crate::{
     heap,
     host::Host,
     recent_readings::{Reading, RecentReadings},
-    thread::spawn,
+    thread::{STUCK_AFTER, join_unless_stuck, spawn},
     trace::{Counter, DeviceId, Gpu, Metadata, Timestamp},
 };
 use std::{
@@ -256,11 +256,27 @@ impl MemoryThread {
     }
 }
 
-impl Drop for MemoryThread {
-    fn drop(&mut self) {
+impl MemoryThread {
+    /// Ends the thread, after a last reading.
+    pub(crate) fn end(mut self) -> Result<(), &'static str> {
+        if self.stop() {
+            Ok(())
+        } else {
+            Err("memory was not read to the end: NVML or the driver does not return from a call")
+        }
+    }
+
+    /// Ends the thread, if that has not been done. Returns false if it is stuck.
+    fn stop(&mut self) -> bool {
         let _ = self.wakes.send(Wake::End);
         // It panics only by a bug of ours, and then the readings end there.
-        let _ = self.thread.take().map(JoinHandle::join);
+        self.thread.take().is_none_or(|thread| join_unless_stuck(thread, STUCK_AFTER, || 0).is_some())
+    }
+}
+
+impl Drop for MemoryThread {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     request::{Recorded, Ticket},
     sampling::{Symbols, WindowStacks},
     steps::{NamedSteps, StepThread},
-    thread::spawn,
+    thread::{STUCK_AFTER, join_unless_stuck, spawn},
     trace::{Gpu, Losses, Metadata},
     vitals::VitalsThread,
 };
@@ -27,8 +27,8 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU32, Ordering},
-        mpsc::Receiver,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+        mpsc::{Receiver, Sender},
     },
     thread::JoinHandle,
 };
@@ -37,10 +37,21 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     collecting: JoinHandle<Losses>,
-    reading: Option<JoinHandle<Losses>>,
+    /// The thread that reads GPU records, if there is one, and a number that changes whenever it makes progress.
+    reading: Option<(JoinHandle<Losses>, Arc<AtomicU64>)>,
     exporting: JoinHandle<Outcome>,
+    /// Ends the exporting thread while others still have senders.
+    last_word: Sender<ToExports>,
     /// The thread that passes on every step, if an exporter takes them.
     steps: Option<StepThread>,
+}
+
+/// A message to the exporting thread, which also ends when all senders are gone.
+#[derive(Debug)]
+pub(crate) enum ToExports {
+    Window(Box<Recording>),
+    /// No further window comes, though a thread that is stuck still has a sender.
+    End,
 }
 
 /// The result of a run.
@@ -60,19 +71,29 @@ impl Pipeline {
     /// Starts the threads. `reading` is the thread that reads GPU records, if there is one.
     pub(crate) fn start(
         collector: Collector,
-        reading: Option<JoinHandle<Losses>>,
+        reading: Option<(JoinHandle<Losses>, Arc<AtomicU64>)>,
         exports: Exports,
+        last_word: Sender<ToExports>,
         steps: Option<StepThread>,
     ) -> io::Result<Self> {
         let exporting = spawn("kernspan-export", move || exports.run())?;
         let collecting = spawn("kernspan-collect", move || collector.run())?;
-        Ok(Self { collecting, reading, exporting, steps })
+        Ok(Self { collecting, reading, exporting, last_word, steps })
     }
 
-    /// Waits until everything recorded has been exported.
+    /// Waits until everything recorded has been exported, but for no thread that is stuck in a library.
     pub(crate) fn join(self) -> Outcome {
         // Each thread ends after the one before it, which held the other end of its queue.
-        let losses = [Some(self.collecting.join()), self.reading.map(JoinHandle::join)];
+        let collected = self.collecting.join();
+        let read = self
+            .reading
+            .map(|(reading, progress)| join_unless_stuck(reading, STUCK_AFTER, || progress.load(Ordering::Relaxed)));
+        let is_stuck = matches!(read, Some(None));
+        if is_stuck {
+            let _ = self.last_word.send(ToExports::End);
+        }
+        drop(self.last_word);
+        let losses = [Some(collected), read.flatten()];
         let mut outcome = self.exporting.join().unwrap_or_else(|panic| Outcome {
             failures: [Failure::of_panic("kernspan", None, &panic_message(&*panic))].into_iter().collect(),
             ..Outcome::default()
@@ -82,6 +103,10 @@ impl Pipeline {
                 Ok(losses) => outcome.report.add_losses(losses),
                 Err(panic) => outcome.failures.add(Failure::of_panic("kernspan", None, &panic_message(&*panic))),
             }
+        }
+        if is_stuck {
+            let problem = "CUPTI does not return from a call, so windows that waited for GPU records are lost";
+            outcome.failures.add(Failure::new("kernspan", None, problem.into()));
         }
         // Joined last, since step exporters finish after the last window.
         let steps = self.steps.map(StepThread::join).unwrap_or_default();
@@ -96,7 +121,7 @@ impl Pipeline {
 
 /// The state of the export thread, which turns each recording into a trace for the report and the exporters.
 pub(crate) struct Exports {
-    pub(crate) closed: Receiver<Recording>,
+    pub(crate) closed: Receiver<ToExports>,
     pub(crate) budget: Arc<Budget>,
     /// The number of windows that have been exported.
     pub(crate) exported: Arc<AtomicU32>,
@@ -130,7 +155,8 @@ pub(crate) struct Exports {
 impl Exports {
     fn run(mut self) -> Outcome {
         let mut outcome = Outcome { failures: std::mem::take(&mut self.failures), ..Outcome::default() };
-        while let Ok(mut recording) = self.closed.recv() {
+        while let Ok(ToExports::Window(recording)) = self.closed.recv() {
+            let mut recording = *recording;
             // Before their memory is counted.
             recording.window.stacks.iter_mut().for_each(WindowStacks::complete);
             match recording.window.kept {
@@ -153,7 +179,9 @@ impl Exports {
     fn end_memory(&mut self, outcome: &mut Outcome) -> FollowedMemory {
         let Some(memory) = self.memory.take() else { return FollowedMemory::default() };
         let history = Arc::clone(&memory.history);
-        drop(memory);
+        if let Err(problem) = memory.end() {
+            outcome.failures.add(Failure::new("kernspan", None, problem.into()));
+        }
         let TakenSnapshots { snapshots, files, failures } = history.take_snapshots();
         outcome.report.add_files(files);
         let failed = |error: FileError| Failure::new("MemorySnapshots", None, error.into());

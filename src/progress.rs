@@ -1,6 +1,6 @@
 //! A progress line on the terminal for exports that take a while.
 
-use crate::thread::spawn;
+use crate::thread::{join_unless_stuck, spawn};
 use std::{
     io::{self, IsTerminal, Write},
     sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
@@ -39,8 +39,8 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.ending = None;
-        // If it panicked, only the line is lost.
-        let _ = self.thread.take().map(JoinHandle::join);
+        // If it panicked, or nobody reads the terminal, only the line is lost.
+        let _ = self.thread.take().map(|thread| join_unless_stuck(thread, Self::EVERY, || 0));
     }
 }
 

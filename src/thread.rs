@@ -4,7 +4,8 @@ use crate::trace::ThreadId;
 use std::{
     cell::Cell,
     io,
-    thread::{Builder, JoinHandle},
+    thread::{self, Builder, JoinHandle},
+    time::{Duration, Instant},
 };
 
 /// A thread's id and name.
@@ -59,6 +60,35 @@ pub(crate) fn spawn<T: Send + 'static>(
     })
 }
 
+/// How long the program waits for one of our threads that makes no progress, before it goes on without that thread.
+/// Some of them call libraries whose locks another tool may never release. The longest calls that were seen, NVML's
+/// first initialization and CUPTI's setting up of counters, take a second on a busy machine.
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// Waits for a thread to end. Returns `None` if it makes no progress for `limit`, and leaves it behind. `progress` is a
+/// number that changes whenever it does.
+pub(crate) fn join_unless_stuck<T>(
+    thread: JoinHandle<T>,
+    limit: Duration,
+    progress: impl Fn() -> u64,
+) -> Option<thread::Result<T>> {
+    /// The pauses between two looks, which double: a thread that is about to end is hardly waited for.
+    const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
+    let (mut pause, longest) = PAUSES;
+    let (mut seen, mut since) = (progress(), Instant::now());
+    while !thread.is_finished() {
+        let now = progress();
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        } else if since.elapsed() >= limit {
+            return None;
+        }
+        thread::sleep(pause);
+        pause = (2 * pause).min(longest);
+    }
+    Some(thread.join())
+}
+
 /// Mutes the calling thread: from now on, no profiler records its spans. Intended for the threads of exporters.
 ///
 /// ```
@@ -75,4 +105,35 @@ pub fn mute_this_thread() {
 /// Whether the calling thread is muted.
 pub(crate) fn is_muted() -> bool {
     MUTED.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{join_unless_stuck, spawn};
+    use std::{cell::Cell, sync::mpsc, time::Duration};
+
+    #[test]
+    fn a_thread_is_waited_for_as_long_as_it_makes_progress() {
+        let (ending, end) = mpsc::channel::<()>();
+        let thread = spawn("at work", move || end.recv().is_err()).unwrap();
+        let (ending, looks) = (Cell::new(Some(ending)), Cell::new(0));
+        let progress = || {
+            looks.set(looks.get() + 1);
+            if looks.get() == 50 {
+                drop(ending.take());
+            }
+            looks.get()
+        };
+        // Each look is late by this measure, and sees progress.
+        assert!(join_unless_stuck(thread, Duration::ZERO, progress).unwrap().unwrap());
+    }
+
+    #[test]
+    fn a_thread_that_is_stuck_is_left_behind() {
+        let (_ending, end) = mpsc::channel::<()>();
+        let thread = spawn("stuck", move || end.recv().is_err()).unwrap();
+        assert!(join_unless_stuck(thread, Duration::from_millis(5), || 0).is_none());
+        let panics = spawn("panics", || panic!("of its own")).unwrap();
+        assert!(join_unless_stuck::<()>(panics, Duration::from_secs(600), || 0).unwrap().is_err());
+    }
 }

@@ -12,11 +12,11 @@ use crate::{
     gpu::{self, GpuSettings, GpuSource, Ledger, Started},
     host::Host,
     memory::{MemoryParts, MemorySnapshots, MemoryThread, RunMemory},
-    pipeline::{Exports, NamedExporter, Pipeline},
+    pipeline::{Exports, NamedExporter, Pipeline, ToExports},
     recording::{HandOn, Recording},
     sampling::Symbols,
     steps::{FollowedSteps, NamedSteps, StepSender, StepThread},
-    trace::{Gpu, Metadata},
+    trace::{Gpu, GpuProblem, Metadata},
     vitals::{Vitals, VitalsHistory, VitalsThread},
 };
 use std::{
@@ -81,9 +81,10 @@ impl Background {
         let (commands, to_collector) = mpsc::channel();
         let (to_exports, closed) = mpsc::channel();
         // The exporters' thread is gone only if it panicked, which whoever joins it will report.
+        let last_word = mpsc::Sender::clone(&to_exports);
         let to_exports = move || -> HandOn {
             let to_exports = to_exports.clone();
-            Box::new(move |recording: Recording| drop(to_exports.send(recording)))
+            Box::new(move |recording: Recording| drop(to_exports.send(ToExports::Window(Box::new(recording)))))
         };
         let wakes = mpsc::channel();
         let follow = |settings| (Arc::new(Ledger::new(Arc::clone(&host), wakes.0.clone())), settings);
@@ -97,8 +98,9 @@ impl Background {
             None => Err(Gpu::NotAsked),
         };
         let (gpu, reading, hand_on, without_gpu) = match started {
-            Ok(Started { source, thread, collected }) => {
-                (Some(source), Some(thread), by_gpu(collected, to_exports()), Gpu::NotAsked)
+            Ok(Started { source, thread, progress, collected }) => {
+                let hand_on = by_gpu(Arc::clone(&source), collected, to_exports());
+                (Some(source), Some((thread, progress)), hand_on, Gpu::NotAsked)
             }
             Err(without_gpu) => (None, None, to_exports(), without_gpu),
         };
@@ -139,12 +141,20 @@ impl Background {
         let followed = FollowedSteps { memory: history, vitals: run_vitals.clone() };
         let steps = (!step_exporters.is_empty()).then(|| StepThread::start(host, step_exporters, followed));
         let (summaries, steps) = steps.transpose().map_err(Error::Thread)?.unzip();
-        let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
+        let pipeline = Pipeline::start(collector, reading, exports, last_word, steps).map_err(Error::Thread)?;
         Ok(Self { gpu, without_gpu, commands, summaries, pipeline, memory: run_memory, vitals: run_vitals, exported })
     }
 }
 
-/// Returns a callback that passes windows with GPU activity to the thread that adds it, and others to the exporters.
-fn by_gpu(mut with_gpu: HandOn, mut without: HandOn) -> HandOn {
-    Box::new(move |recording| if recording.window.with_gpu { with_gpu(recording) } else { without(recording) })
+/// Returns a callback that passes windows with GPU activity to the thread that adds it, unless that is stuck, and
+/// others to the exporters.
+fn by_gpu(source: Arc<dyn GpuSource>, mut with_gpu: HandOn, mut without: HandOn) -> HandOn {
+    Box::new(move |mut recording| match source.gpu() {
+        stuck @ Gpu::Unavailable(GpuProblem::Stuck) => {
+            recording.gpu.gpu = stuck;
+            without(recording);
+        }
+        _ if recording.window.with_gpu => with_gpu(recording),
+        _ => without(recording),
+    })
 }

@@ -22,7 +22,11 @@ use crate::{
     schedule::WaitLength,
     trace::{DeviceId, Gpu, GpuProblem, Losses},
 };
-use std::{fmt, io, sync::Arc, thread::JoinHandle};
+use std::{
+    fmt, io,
+    sync::{Arc, atomic::AtomicU64},
+    thread::JoinHandle,
+};
 
 /// The settings for GPUs.
 #[derive(Clone, Debug)]
@@ -103,6 +107,8 @@ pub(crate) trait GpuSource: fmt::Debug + Send + Sync {
 pub(crate) struct Started {
     pub(crate) source: Arc<dyn GpuSource>,
     pub(crate) thread: JoinHandle<Losses>,
+    /// Changes whenever that thread makes progress.
+    pub(crate) progress: Arc<AtomicU64>,
     /// The callback that takes windows once the host's records have been collected.
     pub(crate) collected: HandOn,
 }

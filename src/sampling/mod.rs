@@ -19,7 +19,7 @@ use crate::{
     thread::ThreadInfo,
     trace::{StackNodeId, StackSampling, ThreadId},
 };
-use std::{ops::RangeInclusive, sync::mpsc::Receiver};
+use std::{ops::RangeInclusive, sync::mpsc::Receiver, time::Duration};
 
 /// Settings for sampled call stacks: see [`ProfilerBuilder::samples`](crate::ProfilerBuilder::samples).
 ///
@@ -93,15 +93,18 @@ impl Default for Samples {
 pub(crate) enum WindowStacks {
     Pending(Receiver<SampledStacks>),
     Complete(Box<SampledStacks>),
-    /// The sampling thread has ended before.
+    /// The sampling thread has ended before, or does not answer.
     Failed,
 }
 
 impl WindowStacks {
+    /// How long to wait for the stacks. The thread unwinds a window's last samples in less than a second.
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
     /// Waits until all are there.
     pub(crate) fn complete(&mut self) {
         if let Self::Pending(stacks) = self {
-            *self = stacks.recv().map_or(Self::Failed, |stacks| Self::Complete(Box::new(stacks)));
+            *self = stacks.recv_timeout(Self::TIMEOUT).map_or(Self::Failed, |stacks| Self::Complete(Box::new(stacks)));
         }
     }
 
@@ -116,7 +119,7 @@ impl WindowStacks {
         match self {
             Self::Complete(stacks) => symbols.resolve(*stacks),
             Self::Pending(_) | Self::Failed => {
-                ResolvedStacks::without("the thread that samples stacks has panicked".to_owned())
+                ResolvedStacks::without("the thread that samples stacks has panicked, or does not answer".to_owned())
             }
         }
     }

@@ -57,6 +57,8 @@ pub enum GpuProblem {
     AnotherProfiler,
     /// Another [`Profiler`](crate::Profiler) records GPUs in this process.
     AnotherKernspan,
+    /// A thread of the profiler does not come back from a call of CUPTI, so nothing of GPUs is recorded any more.
+    Stuck,
     /// CUPTI's clock differs from the system's, so its records cannot be related to spans.
     Clock {
         /// The difference between the clocks, in nanoseconds.
@@ -125,6 +127,7 @@ impl fmt::Display for GpuProblem {
                 f.write_str("another profiler or debugger is using CUPTI, which supports only one")
             }
             Self::AnotherKernspan => f.write_str("another kernspan profiler in this process is recording it"),
+            Self::Stuck => f.write_str("CUPTI does not return from a call"),
             Self::Clock { nanos } => write!(f, "CUPTI's clock differs from the system's by {nanos} ns"),
             Self::Missing { function } => write!(f, "the NVIDIA driver or CUPTI has no function {function}"),
             Self::Said { message } => f.write_str(message),

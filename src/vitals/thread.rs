@@ -5,7 +5,7 @@ use crate::{
     analysis::{Carbon, KILOWATT_HOUR, RunEnergy},
     export::LatestVitals,
     host::Host,
-    thread::spawn,
+    thread::{STUCK_AFTER, join_unless_stuck, spawn},
     trace::Timestamp,
 };
 use std::{
@@ -51,8 +51,12 @@ impl VitalsThread {
 impl Drop for VitalsThread {
     fn drop(&mut self) {
         self.ending = None;
+        let Some(thread) = self.thread.take() else { return };
         // It panics only by a bug of ours, and then the readings end there.
-        let _ = self.thread.take().map(JoinHandle::join);
+        if join_unless_stuck(thread, STUCK_AFTER, || 0).is_none() {
+            let problem = "the readings end early: NVML or the system does not return from a call";
+            self.history.change_run(|run| run.problems.push(problem.to_owned()));
+        }
     }
 }
 

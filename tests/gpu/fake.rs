@@ -25,8 +25,9 @@ fn run_with(source: &str, test: &str, program: &str) {
     if !cupti::make_driver(folder.path(), source) {
         return;
     }
-    // One library is both the driver and CUPTI.
+    // One library is the driver, CUPTI and NVML.
     let library = folder.path().join("libcuda.so.1");
+    std::os::unix::fs::symlink(&library, folder.path().join("libnvidia-ml.so.1")).unwrap();
     let path: &Path = folder.path();
     let variables = [
         ("LD_LIBRARY_PATH", path.as_os_str()),
@@ -54,6 +55,10 @@ pub(crate) enum Setting {
     DataSize = 5,
     /// Whether setting counters up is blocked.
     Blocked = 6,
+    /// Whether no call of NVML returns.
+    StuckNvml = 7,
+    /// Whether CUPTI's flush does not return.
+    StuckCupti = 8,
 }
 
 /// The functions of the library that act as a program and its GPU.

@@ -16,3 +16,5 @@ mod races;
 mod requests;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod snapshots;
+#[cfg(all(feature = "cuda", feature = "vitals", target_os = "linux"))]
+mod stuck;

@@ -67,6 +67,7 @@ typedef struct { size_t size; void *private; } Plain;
 int cuptiProfilerInitialize(Plain *params) {
     CALL(-1);
     if (atomic_load(&is_finalized)) return NOT_INITIALIZED;
+    expect(atomic_load(&is_nvml_ready), __func__, "a thread that initializes NVML now leaves the driver locked");
     atomic_store(&is_profiling, 1);
     return 0;
 }

@@ -24,7 +24,10 @@
 #include <unistd.h>
 
 // Settings of a test, by the numbers in tests/gpu/fake.rs. Most are for `counters.c`.
-enum { DEVICE_COUNT, IDLE_DEVICES, UNSUPPORTED, OVERFLOW_BELOW, FULL_IMAGES, DATA_SIZE, BLOCKED, SETTINGS };
+enum {
+    DEVICE_COUNT, IDLE_DEVICES, UNSUPPORTED, OVERFLOW_BELOW, FULL_IMAGES, DATA_SIZE, BLOCKED, STUCK_NVML, STUCK_CUPTI,
+    SETTINGS
+};
 static _Atomic uint64_t settings[SETTINGS] = {[DEVICE_COUNT] = 1};
 void fake_set(uint32_t setting, uint64_t value) { atomic_store(&settings[setting], value); }
 static uint64_t setting(uint32_t setting) { return atomic_load(&settings[setting]); }
@@ -35,6 +38,17 @@ int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
 int cuDeviceGetName(char *name, int length, int device) { strncpy(name, "No GPU", length); return 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) { *value = 1; return 0; }
+
+// Stays here for as long as the setting is on, as in a call that waits for a lock that nobody releases.
+static void stay(uint32_t which) {
+    while (setting(which)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, 0);
+}
+
+// NVML is in this library, too.
+static _Atomic int is_nvml_ready;
+int nvmlInit_v2(void) { atomic_store(&is_nvml_ready, 1); return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { stay(STUCK_NVML); *count = 0; return 0; }
+int nvmlDeviceGetHandleByUUID(const char *id, void **device) { stay(STUCK_NVML); *device = settings; return 0; }
 
 typedef struct {
     uint32_t site;
@@ -162,6 +176,7 @@ static void give_back(int forced) {
 int cuptiActivityFlushAll(uint32_t flags) {
     begin(__func__);
     atomic_fetch_add(&flushed, 1);
+    stay(STUCK_CUPTI);
     give_back(flags & 1);
     return end(0);
 }

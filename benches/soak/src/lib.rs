@@ -9,7 +9,13 @@ mod count;
 mod plan;
 mod requests;
 mod run;
+mod stacks;
 mod table;
 mod training;
 
-pub use self::{plan::Plan, run::run, training::Training};
+pub use self::{
+    plan::Plan,
+    run::run,
+    stacks::{Watchdog, stacks_of},
+    training::Training,
+};

@@ -4,6 +4,7 @@ use crate::{
     check::{Checked, wrong_step, wrong_total},
     count,
     plan::Plan,
+    stacks::Watchdog,
     training::Training,
 };
 use kernspan::{
@@ -30,7 +31,12 @@ struct Answered {
 
 /// Trains while `plan.windows` windows of `plan.active` steps are requested, one as soon as the one before is written,
 /// and prints a row of the table.
-pub(crate) fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T) -> Result<(), String> {
+pub(crate) fn run<T: Training>(
+    name: &str,
+    plan: &Plan,
+    make: impl Fn() -> T,
+    watchdog: &Watchdog,
+) -> Result<(), String> {
     let mut training = make();
     (0..20).for_each(|_| training.step());
     let per_window = count::steps(&mut training, plan.active);
@@ -60,6 +66,7 @@ pub(crate) fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T) ->
         let start = Instant::now();
         tracing::info_span!("soak_step").in_scope(|| training.step());
         profiler.step();
+        watchdog.gets_on();
         start.elapsed()
     };
     let step = median((0..plan.before).map(|_| train(&mut training)).collect());

@@ -3,6 +3,7 @@ use crate::{
     count,
     plan::Plan,
     requests,
+    stacks::Watchdog,
     table::{Phases, Row},
     training::Training,
 };
@@ -12,9 +13,13 @@ use std::{
         Arc, Barrier, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tracing_subscriber::prelude::*;
+
+/// The time without a step, or for the end of the run, after which a run counts as hung. Burn tunes its kernels for two
+/// minutes before its first step.
+const NO_PROGRESS: Duration = Duration::from_secs(200);
 
 /// Trains by a plan and prints a row of the table.
 ///
@@ -26,8 +31,9 @@ use tracing_subscriber::prelude::*;
 ///
 /// Without a GPU or CUPTI, saying so.
 pub fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T + Sync) -> Result<(), String> {
+    let watchdog = Watchdog::start(NO_PROGRESS);
     if plan.requests {
-        return requests::run(name, plan, make);
+        return requests::run(name, plan, make, &watchdog);
     }
     let mut training = make();
     (0..20).for_each(|_| training.step());
@@ -81,6 +87,7 @@ pub fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T + Sync) ->
             tracing::info_span!("soak_step").in_scope(|| training.step());
             profiler.step();
             phases.add(number, start.elapsed());
+            watchdog.gets_on();
             if number % quarter == quarter - 1 {
                 memory.push((resident_memory(), training.free_memory()));
             }

@@ -1,8 +1,12 @@
 //! The thread that samples the GPUs' hardware counters while windows are open.
 //!
-//! Setting the counters up takes 0.3 s, so the thread does it in the background: when the profiler is built if there is
-//! one GPU, or else when a window is prepared, on the GPUs that the program uses. Starting and stopping take 1–2 ms
+//! Setting the counters up takes 0.3 s: when the profiler is built, which waits for it, if there is one GPU, or else
+//! when a window is prepared, in the background, on the GPUs that the program uses. Starting and stopping take 1–2 ms
 //! (figures from an H200). The counters are held until the end of the run; CUPTI stays attached that long.
+//!
+//! NVML is initialized before, and for good. If any thread initializes it while CUPTI sets counters up, that thread
+//! leaves a mutex of the driver locked, so that no other can make a context any more (docs/cupti.md). Later calls of
+//! `nvmlInit` only count.
 
 mod device;
 
@@ -17,6 +21,7 @@ use crate::{
 };
 use cupti_sys::kind;
 use std::{
+    convert::Infallible,
     io,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -49,18 +54,27 @@ impl CounterThread {
     /// How long the detaching thread waits for counters to be released, while the program ends. It takes up to 90 ms on
     /// an H200, once the thread has done what it is doing.
     const RELEASING: Duration = Duration::from_secs(30);
+    /// How long building the profiler waits for counters, if somebody else keeps CUPTI busy.
+    const SETTING_UP: Duration = Duration::from_secs(2);
     /// How long a window waits for its last samples.
     const TAKING: Duration = Duration::from_secs(2);
 
-    /// Starts the thread. No other thread may call CUPTI meanwhile.
+    /// Starts the thread, and waits until it has set the counters up if there is one GPU. No other thread may call
+    /// CUPTI meanwhile.
     pub(super) fn start(library: &'static Library, settings: Counters, budget: Arc<Budget>) -> io::Result<Self> {
         if Switch::has_detached() {
             // CUPTI's profiler needs CUPTI to be attached again, which the first activity does. An error shows later.
             let _ = library.cupti.activity_enable(kind::OVERHEAD);
             let _ = library.cupti.activity_disable(kind::OVERHEAD);
         }
+        // Waits for an initialization that another thread is in the middle of.
+        let _ = library.nvml();
         let (commands, inbox) = mpsc::channel();
-        thread::spawn("kernspan-counters", move || Sampling::new(library, settings, budget).run(&inbox))?;
+        let (setting_up, is_set_up) = mpsc::channel();
+        thread::spawn("kernspan-counters", move || Sampling::new(library, settings, budget).run(&inbox, setting_up))?;
+        // The thread that makes a context next would have to wait in any case, as CUPTI holds locks of the driver
+        // meanwhile, and this way the first window has samples.
+        let _ = is_set_up.recv_timeout(Self::SETTING_UP);
         Ok(Self(commands))
     }
 
@@ -126,8 +140,9 @@ impl Sampling {
         Self { library, settings, budget, devices: Vec::new(), decode_at: None }
     }
 
-    fn run(mut self, inbox: &Receiver<Command>) {
-        let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(inbox))) else { return };
+    /// Runs until the counters are released. `setting_up` is dropped when they are set up.
+    fn run(mut self, inbox: &Receiver<Command>, setting_up: Sender<Infallible>) {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(inbox, setting_up))) else { return };
         // A bug of ours must cost nothing but the counters, and CUPTI must be fit to be detached.
         let problem = format!("{}: {}", Self::PANICKED, panic_message(&*panic));
         self.devices.iter_mut().for_each(|device| device.release(&self.budget));
@@ -140,10 +155,11 @@ impl Sampling {
         }
     }
 
-    fn serve(&mut self, inbox: &Receiver<Command>) {
+    fn serve(&mut self, inbox: &Receiver<Command>, setting_up: Sender<Infallible>) {
         if self.library.devices.len() == 1 {
             self.prepare();
         }
+        drop(setting_up);
         loop {
             let command = match self.decode_at {
                 Some(at) => inbox.recv_timeout(at.saturating_duration_since(Instant::now())),

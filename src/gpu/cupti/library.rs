@@ -2,7 +2,7 @@
 
 use super::device;
 use crate::trace::{Device, GpuLibrary, GpuProblem};
-use cupti_sys::{Cupti, Driver, LoadError, result};
+use cupti_sys::{Cupti, Driver, LoadError, Nvml, result};
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
@@ -16,6 +16,8 @@ pub(super) struct Library {
     pub(super) cupti: Cupti,
     pub(super) devices: Arc<[Device]>,
     pub(super) info: GpuLibrary,
+    /// NVML, once it was needed.
+    nvml: OnceLock<Option<Nvml>>,
 }
 
 impl Library {
@@ -39,7 +41,12 @@ impl Library {
             driver_version: driver.version().map_err(|error| problem(&error))?,
             warning: warning(cupti.version()),
         };
-        Ok(Self { driver, devices: device::devices(driver).into(), cupti, info })
+        Ok(Self { driver, devices: device::devices(driver).into(), cupti, info, nvml: OnceLock::new() })
+    }
+
+    /// Returns NVML, if there is one, initialized on the first call and until the process ends.
+    pub(super) fn nvml(&self) -> Option<Nvml> {
+        *self.nvml.get_or_init(Nvml::load)
     }
 }
 

@@ -33,6 +33,7 @@ use std::{
     io,
     sync::{
         Arc,
+        atomic::AtomicU64,
         mpsc::{self, Sender},
     },
 };
@@ -55,9 +56,11 @@ pub(super) fn start(
         settings.counters.clone().map(|counters| CounterThread::start(library, counters, Arc::clone(budget)));
     let source = Arc::new(Source::new(library, settings, counters.transpose()?, host, messages.clone()));
     source.follow();
-    let reader = Reader::new(Arc::clone(&source), sink, inbox, hand_on, Arc::clone(budget), claim);
+    let progress = Arc::<AtomicU64>::default();
+    let reader =
+        Reader::new(Arc::clone(&source), sink, inbox, hand_on, Arc::clone(budget), claim, Arc::clone(&progress));
     let thread = thread::spawn("kernspan-gpu", move || reader.run())?;
-    Ok(Ok(Started { source, thread, collected: CollectedSender(messages).into_hand_on() }))
+    Ok(Ok(Started { source, thread, progress, collected: CollectedSender(messages).into_hand_on() }))
 }
 
 /// The sender of collected windows to the reader, which finishes when the sender is dropped.

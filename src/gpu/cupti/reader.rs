@@ -28,6 +28,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc,
+        atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, RecvTimeoutError},
     },
     time::{Duration, Instant},
@@ -72,6 +73,8 @@ pub(super) struct Reader {
     detach_at: Option<Instant>,
     /// Held until CUPTI has been detached.
     claim: Option<Claim>,
+    /// Changes whenever the thread makes progress.
+    progress: Arc<AtomicU64>,
 }
 
 impl Reader {
@@ -87,6 +90,7 @@ impl Reader {
         hand_on: HandOn,
         budget: Arc<Budget>,
         claim: Claim,
+        progress: Arc<AtomicU64>,
     ) -> Self {
         Self {
             raw: source.keeps_raw().then(RawRecords::default),
@@ -109,6 +113,7 @@ impl Reader {
             wait: WaitLength::Unknown,
             detach_at: None,
             claim: Some(claim),
+            progress,
         }
     }
 
@@ -165,6 +170,7 @@ impl Reader {
     }
 
     fn take(&mut self, message: Message) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
         match message {
             Message::Filled(buffer, valid) => self.read(buffer, valid),
             Message::Opening(pools) => {
@@ -275,6 +281,7 @@ impl Reader {
     /// Passes on the windows that are complete.
     fn complete(&mut self) {
         while let Some(mut closed) = self.closed.pop_front() {
+            self.progress.fetch_add(1, Ordering::Relaxed);
             self.flush(0);
             let missing = self.gathered.missing(&closed.calls);
             let now = Instant::now();

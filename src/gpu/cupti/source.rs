@@ -16,18 +16,18 @@ use crate::{
     recording::Pool,
     schedule::WaitLength,
     thread,
-    trace::{Device, DeviceId, Gpu, GpuCounters, Timestamp},
+    trace::{Device, DeviceId, Gpu, GpuCounters, GpuProblem, Timestamp},
 };
-use cupti_sys::{Cupti, Nvml, NvmlDevice};
+use cupti_sys::{Cupti, NvmlDevice};
 use std::{
     collections::HashMap,
     ops::Range,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicU32, Ordering},
         mpsc::{self, Sender},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The GPU source for CUPTI, which decides when CUPTI is attached, on, off and detached.
@@ -48,15 +48,8 @@ pub(super) struct Source {
     state: Mutex<State>,
     /// The process id: a fork has a copy of this, but may not call CUPTI.
     process: u32,
-    /// NVML, loaded when it is first needed.
-    managed: OnceLock<Option<Managed>>,
-}
-
-/// NVML, and its handles of the devices.
-#[derive(Debug)]
-struct Managed {
-    nvml: Nvml,
-    devices: Vec<(DeviceId, NvmlDevice)>,
+    /// NVML's handles of the devices, from when they are first needed.
+    managed: OnceLock<Vec<(DeviceId, NvmlDevice)>>,
 }
 
 #[derive(Debug)]
@@ -123,6 +116,23 @@ impl Source {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locks the state, on a thread of the program. Returns `None` if a thread of ours that has it locked does not come
+    /// back from CUPTI: from then on, nothing of GPUs is recorded.
+    fn lock_or_give_up(&self) -> Option<MutexGuard<'_, State>> {
+        /// The time between two attempts. What other threads do under the lock takes about as long.
+        const PAUSE: Duration = Duration::from_micros(50);
+        let start = Instant::now();
+        while *self.lock_gpu() != Gpu::Unavailable(GpuProblem::Stuck) {
+            match self.state.try_lock() {
+                Ok(state) => return Some(state),
+                Err(TryLockError::Poisoned(state)) => return Some(state.into_inner()),
+                Err(TryLockError::WouldBlock) if start.elapsed() < thread::STUCK_AFTER => std::thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) => *self.lock_gpu() = Gpu::Unavailable(GpuProblem::Stuck),
+            }
+        }
+        None
+    }
+
     fn lock_gpu(&self) -> MutexGuard<'_, Gpu> {
         self.gpu.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -147,7 +157,8 @@ impl Source {
     pub(super) fn follow(&self) {
         // The run begins, so other threads rarely launch already.
         if self.settings.ledger.is_some()
-            && let Err(error) = self.lock().switch.attach(true)
+            && let Some(mut state) = self.lock_or_give_up()
+            && let Err(error) = state.switch.attach(true)
         {
             *self.lock_gpu() = Gpu::Unavailable(library::problem(&error));
         }
@@ -158,7 +169,7 @@ impl Source {
         if self.is_forked() {
             return false;
         }
-        let mut state = self.lock();
+        let Some(mut state) = self.lock_or_give_up() else { return false };
         (state.wanted, state.wants_detach) = (true, false);
         if state.switch.is_on() || !self.lock_gpu().is_available() {
             return false;
@@ -188,12 +199,9 @@ impl Source {
 
     /// Returns the shares of processes in a device's memory, if NVML knows them.
     fn shares(&self, device: DeviceId) -> Option<GpuShares> {
-        let load = || {
-            let nvml = Nvml::load()?;
-            let known = |device: &Device| Some((device.id, nvml.device(&device.uuid).ok()?));
-            Some(Managed { nvml, devices: self.library.devices.iter().filter_map(known).collect() })
-        };
-        let Managed { nvml, devices } = self.managed.get_or_init(load).as_ref()?;
+        let nvml = self.library.nvml()?;
+        let known = |device: &Device| Some((device.id, nvml.device(&device.uuid).ok()?));
+        let devices = self.managed.get_or_init(|| self.library.devices.iter().filter_map(known).collect());
         let &(_, handle) = devices.iter().find(|(id, _)| *id == device)?;
         let process = nvml.process_memory(handle, self.process).ok().flatten();
         Some(GpuShares { all: nvml.memory_in_use(handle).ok()?, process })
@@ -201,7 +209,7 @@ impl Source {
 
     /// Switches CUPTI off and, if it is time, detaches it, unless a window is open or about to open.
     fn catch_up(&self) {
-        let mut state = self.lock();
+        let Some(mut state) = self.lock_or_give_up() else { return };
         self.due.store(false, Ordering::Relaxed);
         if state.wanted {
             return;
@@ -321,7 +329,9 @@ impl GpuSource for Source {
             std::thread::sleep(Self::SETTLING);
         }
         self.counters.iter().for_each(CounterThread::open);
-        self.lock().windows += 1;
+        if let Some(mut state) = self.lock_or_give_up() {
+            state.windows += 1;
+        }
         let _ = self.messages.send(Message::Opening(self.pools()));
     }
 
@@ -336,7 +346,9 @@ impl GpuSource for Source {
             return;
         }
         self.counters.iter().for_each(CounterThread::idle);
-        self.lock().wanted = false;
+        if let Some(mut state) = self.lock_or_give_up() {
+            state.wanted = false;
+        }
         // If a graph is launched while CUPTI is off, the times of its last launch become wrong, unless they have been
         // read. So CUPTI is switched off only after they have been read, and not if the next window is prepared in this
         // step.
