@@ -109,6 +109,10 @@ int cuptiGetCallbackName(uint32_t domain, uint32_t function, const char **name) 
 int cuptiSetThreadIdType(uint32_t type) { return 0; }
 int cuptiSubscribe(void **subscriber, Called callback, void *data) {
     begin(__func__);
+    if (!atomic_load(&is_nvml_ready)) {
+        fprintf(stderr, "cuptiSubscribe: a thread that initializes NVML now leaves the driver locked\n");
+        abort();
+    }
     if (atomic_load(&called)) return end(39);
     for (int function = 0; function < FUNCTIONS; function++) atomic_store(&watched[function], 0);
     atomic_store(&watch, data);

@@ -3,10 +3,6 @@
 //! Setting the counters up takes 0.3 s: when the profiler is built, which waits for it, if there is one GPU, or else
 //! when a window is prepared, in the background, on the GPUs that the program uses. Starting and stopping take 1–2 ms
 //! (figures from an H200). The counters are held until the end of the run; CUPTI stays attached that long.
-//!
-//! NVML is initialized before, and for good. If any thread initializes it while CUPTI sets counters up, that thread
-//! leaves a mutex of the driver locked, so that no other can make a context any more (docs/cupti.md). Later calls of
-//! `nvmlInit` only count.
 
 mod device;
 
@@ -67,8 +63,6 @@ impl CounterThread {
             let _ = library.cupti.activity_enable(kind::OVERHEAD);
             let _ = library.cupti.activity_disable(kind::OVERHEAD);
         }
-        // Waits for an initialization that another thread is in the middle of.
-        let _ = library.nvml();
         let (commands, inbox) = mpsc::channel();
         let (setting_up, is_set_up) = mpsc::channel();
         thread::spawn("kernspan-counters", move || Sampling::new(library, settings, budget).run(&inbox, setting_up))?;

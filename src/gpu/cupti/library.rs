@@ -16,8 +16,8 @@ pub(super) struct Library {
     pub(super) cupti: Cupti,
     pub(super) devices: Arc<[Device]>,
     pub(super) info: GpuLibrary,
-    /// NVML, once it was needed.
-    nvml: OnceLock<Option<Nvml>>,
+    /// NVML, if there is one, initialized until the process ends.
+    pub(super) nvml: Option<Nvml>,
 }
 
 impl Library {
@@ -29,6 +29,10 @@ impl Library {
 
     fn load() -> Result<Self, GpuProblem> {
         let driver = Driver::load().map_err(load_problem)?;
+        // If a thread initializes NVML while CUPTI is attached or sets up counters, that thread leaves a mutex of the
+        // driver locked, and no other can make a context any more (docs/cupti.md). So that comes first, and waits for
+        // a thread in the middle of it; later calls of `nvmlInit`, by anybody, only count.
+        let nvml = Nvml::load();
         let cupti = match std::env::var_os("KERNSPAN_CUPTI") {
             Some(path) => Cupti::load(driver, [PathBuf::from(path)]),
             None => Cupti::find(driver),
@@ -41,12 +45,7 @@ impl Library {
             driver_version: driver.version().map_err(|error| problem(&error))?,
             warning: warning(cupti.version()),
         };
-        Ok(Self { driver, devices: device::devices(driver).into(), cupti, info, nvml: OnceLock::new() })
-    }
-
-    /// Returns NVML, if there is one, initialized on the first call and until the process ends.
-    pub(super) fn nvml(&self) -> Option<Nvml> {
-        *self.nvml.get_or_init(Nvml::load)
+        Ok(Self { driver, devices: device::devices(driver).into(), cupti, info, nvml })
     }
 }
 

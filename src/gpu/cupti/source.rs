@@ -199,7 +199,7 @@ impl Source {
 
     /// Returns the shares of processes in a device's memory, if NVML knows them.
     fn shares(&self, device: DeviceId) -> Option<GpuShares> {
-        let nvml = self.library.nvml()?;
+        let nvml = self.library.nvml?;
         let known = |device: &Device| Some((device.id, nvml.device(&device.uuid).ok()?));
         let devices = self.managed.get_or_init(|| self.library.devices.iter().filter_map(known).collect());
         let &(_, handle) = devices.iter().find(|(id, _)| *id == device)?;
