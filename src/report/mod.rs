@@ -50,6 +50,7 @@ mod completeness;
 mod counters;
 mod durations;
 mod findings;
+mod function_names;
 mod gpu;
 mod heap_lines;
 mod idle_pools;
@@ -113,4 +114,4 @@ pub use crate::{
     hint::{DisabledSpan, DisabledSpans, Hint},
 };
 
-pub(crate) use self::{averages::PathRows, report::incomplete};
+pub(crate) use self::{averages::PathRows, function_names::short_functions, report::incomplete};

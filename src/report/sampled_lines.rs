@@ -98,7 +98,7 @@ impl SampledLine {
         let mut table = Table::default();
         table.text("Span", rows, |row| row.span.clone().unwrap_or_else(|| OUTSIDE.to_owned())).keep_start();
         table.text("Line", rows, Self::place_text);
-        table.text("Function", rows, |row| row.function.clone());
+        table.text("Function", rows, |row| row.function.clone()).functions();
         table.text("Called from", rows, Self::called_from);
         table.number("CPU %", rows, |row| {
             let mark = if row.is_hot() { "* " } else { "" };
@@ -169,7 +169,7 @@ impl SampledFunction {
     /// Returns the table of the rows.
     pub(super) fn table(rows: &[Self]) -> Table {
         let mut table = Table::default();
-        table.text("Function", rows, |row| row.function.clone());
+        table.text("Function", rows, |row| row.function.clone()).functions();
         table.text("Library", rows, |row| row.library.clone()).droppable(2);
         table.number("Self CPU %", rows, |row| row.self_percent().map(units::percent));
         table.number("Self CPU", rows, |row| some_time(row.self_time.cpu));
@@ -216,7 +216,7 @@ impl fmt::Display for SamplingTotals {
 mod tests {
     use crate::{
         Report,
-        trace::sample::{gpu_trace, sample_stacks, stacks_trace},
+        trace::sample::{SampledStack, add_stack, frame, gpu_trace, sample_stacks, stacks_trace},
     };
 
     #[test]
@@ -245,6 +245,35 @@ mod tests {
         let own = |own| report.lines().own(own).in_span("forward").rows().len();
         assert_eq!((own(false), own(true)), (3, 2));
         assert_eq!(report.functions().limit(1).rows()[0].function, "train::grad::walk");
+    }
+
+    /// Has a training wait in a barrier of Candle, which is on the stack as a method of a trait.
+    #[test]
+    fn a_narrow_table_has_the_type_and_the_method_of_a_function() {
+        let registry = "/home/me/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f";
+        let main = frame("train::main", "src/training/loops/epoch.rs:142", "train");
+        let guard = "<candle_core::utils::BarrierGuard as core::ops::drop::Drop>::drop";
+        let place = format!("{registry}/candle-core-0.11.1/src/utils.rs:247");
+        let (guard, place) = (frame(guard, &place, "train"), place);
+        let matmul = frame("candle_core::tensor::Tensor::matmul", &place, "train");
+        let mut trace = gpu_trace();
+        sample_stacks(&mut trace, 99, 0, None);
+        for micros in 0..60 {
+            let stack = vec![&main, if micros % 2 == 0 { &guard } else { &matmul }];
+            let sample = SampledStack { micros, nanos: 10_101_010, span: Some(1), stack, ..SampledStack::default() };
+            add_stack(&mut trace, &sample);
+        }
+        let report = Report::of([&trace]);
+        for (width, expected) in [(100, " BarrierGuard::drop "), (120, "<BarrierGuard as Drop>::drop ")] {
+            let lines = report.lines().table().width(width).to_string();
+            assert!(lines.contains(expected), "{lines}");
+            for text in [lines, report.functions().table().width(width).to_string()] {
+                assert!(text.contains("Tensor::matmul") && text.contains("50.00%"), "{text}");
+                assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+            }
+        }
+        #[cfg(feature = "serde")]
+        assert!(serde_json::to_string(&report).unwrap().contains("<candle_core::utils::BarrierGuard as core::ops"));
     }
 
     #[test]

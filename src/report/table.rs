@@ -1,6 +1,7 @@
 //! Text tables.
 
 use super::{
+    function_names::{fit_functions, short_functions},
     short_names::{KeptEnd, are_ambiguous, short_names},
     wrap::{WIDTH, terminal_width, wrap},
 };
@@ -46,6 +47,8 @@ pub struct Column {
     has_values: bool,
     drop_order: Option<u8>,
     kept_end: KeptEnd,
+    /// Whether the texts are names of functions.
+    has_functions: bool,
 }
 
 impl Table {
@@ -73,7 +76,15 @@ impl Table {
         let clean = |cell: String| cell.replace(|c: char| c.is_control(), " ");
         let cells = cells.into_iter().map(text).map(clean).collect();
         let index = self.columns.len();
-        self.columns.push(Column { title, cells, is_text, has_values, drop_order: None, kept_end: KeptEnd::default() });
+        self.columns.push(Column {
+            title,
+            cells,
+            is_text,
+            has_values,
+            drop_order: None,
+            kept_end: KeptEnd::default(),
+            has_functions: false,
+        });
         &mut self.columns[index]
     }
 
@@ -169,6 +180,8 @@ impl Column {
     const MIN_TEXT: usize = 16;
     /// The width that text keeps until all droppable columns are gone.
     const LEGIBLE_TEXT: usize = 22;
+    /// The same of names of functions: `<BarrierGuard as Drop>::drop` has 28 columns.
+    const LEGIBLE_FUNCTION: usize = 30;
 
     /// Returns the title.
     pub fn title(&self) -> &'static str {
@@ -195,9 +208,18 @@ impl Column {
         self.kept_end = KeptEnd::Start;
     }
 
+    /// Has texts shortened as names of functions, whose types and methods say more than their modules.
+    pub(super) fn functions(&mut self) {
+        self.has_functions = true;
+    }
+
     /// Returns the texts in at most `width` columns.
     fn short_cells(&self, width: usize) -> Vec<String> {
-        if self.is_text { short_names(&self.cells, width, self.kept_end) } else { self.cells.clone() }
+        match self.is_text {
+            true if self.has_functions => fit_functions(&self.cells, width),
+            true => short_names(&self.cells, width, self.kept_end),
+            false => self.cells.clone(),
+        }
     }
 
     /// Shortens the texts to at most `width` columns. Returns the width of the widest, or of the title.
@@ -211,7 +233,15 @@ impl Column {
     }
 
     fn legible_width(&self) -> usize {
-        if self.is_text { self.width().min(Self::LEGIBLE_TEXT) } else { self.width() }
+        match self.is_text {
+            true if self.has_functions => {
+                let short = short_functions(&self.cells);
+                let widest = short.iter().map(|name| name.width()).max().unwrap_or(0);
+                widest.min(Self::LEGIBLE_FUNCTION).max(self.title.width())
+            }
+            true => self.width().min(Self::LEGIBLE_TEXT),
+            false => self.width(),
+        }
     }
 }
 
@@ -252,14 +282,16 @@ fn widths(columns: &[&Column], available: usize) -> Vec<usize> {
     let mut widths: Vec<_> = columns.iter().map(|column| column.width()).collect();
     let gaps = 2 * columns.len().saturating_sub(1);
     let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(available);
-    while excess > 0 {
-        let widest = (0..columns.len()).filter(|&column| columns[column].is_text).max_by_key(|&column| widths[column]);
-        match widest {
-            Some(column) if widths[column] > Column::MIN_TEXT => {
-                widths[column] -= 1;
-                excess -= 1;
-            }
-            _ => break,
+    let legible: Vec<_> = columns.iter().map(|column| column.legible_width()).collect();
+    let least = vec![Column::MIN_TEXT; columns.len()];
+    for floors in [legible, least] {
+        while excess > 0 {
+            let may_shrink = |&column: &usize| columns[column].is_text && widths[column] > floors[column];
+            let Some(widest) = (0..columns.len()).filter(may_shrink).max_by_key(|&column| widths[column]) else {
+                break;
+            };
+            widths[widest] -= 1;
+            excess -= 1;
         }
     }
     widths

@@ -1,7 +1,10 @@
 //! Charts: what they show is also said in text.
 
 use crate::{Browser, Page, fixtures, text};
-use kernspan::trace::sample::{gpu_trace, set_steps};
+use kernspan::{
+    Trace,
+    trace::sample::{SampledStack, add_stack, frame, gpu_trace, sample_stacks, set_steps},
+};
 use serde_json::Value;
 
 #[test]
@@ -45,6 +48,58 @@ fn charts_say_all_that_they_show() {
     let edges = "return [...document.querySelectorAll('#gpu .edge')].map((edge) => Number(edge.getAttribute('x1')))";
     let edges: Vec<f64> = serde_json::from_value(browser.run(edges)).unwrap();
     assert!(edges.len() > 5 && edges.windows(2).all(|pair| pair[1] - pair[0] > 10.0), "{edges:?}");
+    let (_, errors) = browser.requests_and_errors();
+    assert_eq!(errors, Vec::<Value>::new());
+}
+
+/// Returns a trace with 30 samples of each of two functions, both with long names, and waits of one.
+fn sampled_trace() -> Trace {
+    let registry = "/home/me/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f";
+    let main = frame("train_a_language_model::training::loops::run_epoch", "src/training/loops/epoch.rs:142", "train");
+    let drop = frame(GUARD, &format!("{registry}/candle-core-0.11.1/src/utils.rs:247"), "train");
+    let kernel = "gemm_common::gemm::gemm_basic_generic::<gemm_f32::microkernel::fma::f32::x3x4>";
+    let kernel = frame(kernel, &format!("{registry}/gemm-common-0.19.0/src/gemm.rs:619"), "train");
+    let mut trace = gpu_trace();
+    sample_stacks(&mut trace, 99, 0, None);
+    for at in 0..60 {
+        let stack = vec![&main, if at % 2 == 0 { &drop } else { &kernel }];
+        let at_edge = at == 0;
+        let sample =
+            SampledStack { micros: at, nanos: 10_101_010, span: Some(1), stack, at_edge, ..Default::default() };
+        add_stack(&mut trace, &sample);
+        add_stack(&mut trace, &SampledStack { waiting: true, ..sample });
+    }
+    trace
+}
+
+const GUARD: &str = "<candle_core::utils::BarrierGuard as core::ops::drop::Drop>::drop";
+
+#[test]
+#[ignore = "needs Chromium and ChromeDriver: .ci/run browser"]
+fn no_number_of_a_table_of_lines_is_out_of_sight() {
+    let page = Page::of([&sampled_trace()]);
+    let browser = Browser::start(1280, 900);
+    browser.open(&page.path);
+    for width in [1280, 1024] {
+        browser.resize(width, 900);
+        for (table, numbers) in [("lines", 6), ("functions", 5)] {
+            let places = format!(
+                "const box = document.querySelector('#{table} .scroll').getBoundingClientRect();
+                const cells = [...document.querySelectorAll('#{table} tbody tr:first-child td:not(.text)')];
+                return cells.map((cell) => {{
+                    const {{ left, right }} = cell.getBoundingClientRect();
+                    return left >= box.left && right <= box.right + 1 && cell.scrollWidth <= cell.clientWidth + 1;
+                }})"
+            );
+            let are_seen: Vec<bool> = serde_json::from_value(browser.run(&places)).unwrap();
+            assert_eq!(are_seen, vec![true; numbers], "{table} at {width} pixels");
+        }
+    }
+    browser.resize(1280, 900);
+    // The type and the method are shown, and the full name on request.
+    let cell = "[...document.querySelectorAll('#lines td')].find((cell) => cell.textContent.includes('Guard'))";
+    assert_eq!(browser.run(&format!("return {cell}.textContent")), "<BarrierGuard as Drop>::drop");
+    assert_eq!(browser.run(&format!("return {cell}.title")), GUARD);
     let (_, errors) = browser.requests_and_errors();
     assert_eq!(errors, Vec::<Value>::new());
 }

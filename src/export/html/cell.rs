@@ -1,8 +1,11 @@
 //! Cells and columns of tables.
 
 use super::packed::Names;
-use crate::export::json::{Array, Object};
-use std::time::Duration;
+use crate::{
+    export::json::{Array, Object},
+    report::short_functions,
+};
+use std::{collections::BTreeMap, time::Duration};
 
 /// The value of a cell. The page formats it by the unit of its column.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +83,8 @@ impl<T: Into<Self>> From<Option<T>> for Cell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Name,
+    /// The name of a function, which is shown in its short form.
+    Function,
     Text,
     /// A short text, whose column need not be wide.
     Word,
@@ -101,6 +106,7 @@ impl Unit {
     fn as_str(self) -> &'static str {
         match self {
             Self::Name => "name",
+            Self::Function => "function",
             Self::Text => "text",
             Self::Word => "word",
             Self::Number => "number",
@@ -123,6 +129,8 @@ pub(super) struct Grid {
     cells: Vec<Vec<Cell>>,
     /// The parent of each row, if the table is a tree.
     parents: Option<Vec<Option<usize>>>,
+    /// The short forms of the names of functions, by their indices.
+    short: BTreeMap<usize, String>,
     /// The rows to highlight.
     marked: Vec<usize>,
     /// The number of rows left out of the page.
@@ -134,6 +142,16 @@ impl Grid {
     pub(super) fn names<R>(&mut self, title: &'static str, rows: &[R], names: &mut Names, of: impl Fn(&R) -> &str) {
         self.columns.push((title, Unit::Name, ""));
         self.cells.push(rows.iter().map(|row| Cell::Name(names.index(of(row)))).collect());
+    }
+
+    /// Adds a column with a function for each row.
+    pub(super) fn functions<R>(&mut self, title: &'static str, rows: &[R], names: &mut Names, of: impl Fn(&R) -> &str) {
+        self.columns.push((title, Unit::Function, ""));
+        let indices: Vec<usize> = rows.iter().map(|row| names.index(of(row))).collect();
+        let full: Vec<&str> = indices.iter().map(|&index| names.get(index)).collect();
+        let short = indices.iter().copied().zip(short_functions(&full));
+        self.short.extend(short.filter(|(index, short)| short != names.get(*index)));
+        self.cells.push(indices.into_iter().map(Cell::Name).collect());
     }
 
     /// Adds a column, unless it is empty in all rows.
@@ -179,6 +197,16 @@ impl Grid {
         if let Some(parents) = &self.parents {
             let index = |parent: &Option<usize>| parent.map_or(-1, |parent| parent as i64);
             section.array("parents", |array| parents.iter().for_each(|parent| array.number(index(parent))));
+        }
+        if !self.short.is_empty() {
+            section.array("short", |list| {
+                for (index, short) in &self.short {
+                    list.array(|pair| {
+                        pair.number(*index);
+                        pair.string(short);
+                    });
+                }
+            });
         }
         if !self.marked.is_empty() {
             section.array("marked", |array| self.marked.iter().for_each(|&row| array.number(row)));

@@ -140,7 +140,7 @@ fn lines(report: &Report, names: &mut Names) -> Option<Grid> {
     let mut grid = Grid::default();
     grid.names("Span", rows, names, |row| row.span.as_deref().unwrap_or("[outside spans]"));
     grid.column(("Line", Unit::Text, "the innermost one that is not folded"), rows, SampledLine::place_text);
-    grid.names("Function", rows, names, |row| &row.function);
+    grid.functions("Function", rows, names, |row| &row.function);
     let help = "the innermost line of the program's own source";
     grid.column(("Called from", Unit::Text, help), rows, SampledLine::called_from);
     let help = "of the span's own CPU time; none for spans with fewer than 25 samples. Highlighted from 10 % on";
@@ -160,7 +160,7 @@ fn functions(report: &Report, names: &mut Names) -> Option<Grid> {
     let all = report.functions().limit(usize::MAX).rows();
     let rows = &all[..all.len().min(ROWS)];
     let mut grid = Grid::default();
-    grid.names("Function", rows, names, |row| &row.function);
+    grid.functions("Function", rows, names, |row| &row.function);
     grid.column(("Self CPU", Unit::Total, "estimated from samples"), rows, |row| row.self_time.cpu);
     grid.column(("Self CPU %", Unit::Percent, "of all samples"), rows, SampledFunction::self_percent);
     grid.column(("Total CPU", Unit::Time, "with the functions that it called"), rows, |row| row.total_time.cpu);

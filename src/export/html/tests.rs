@@ -34,7 +34,7 @@ fn column(document: &Value, id: &str, title: &str) -> Vec<Value> {
     let index = columns.iter().position(|column| column[0] == title);
     let index = index.unwrap_or_else(|| panic!("{id} has no column {title}: {columns:?}"));
     let cell = |row: &Value| match columns[index][1].as_str().unwrap() {
-        "name" => document["names"][row[index].as_u64().unwrap() as usize].clone(),
+        "name" | "function" => document["names"][row[index].as_u64().unwrap() as usize].clone(),
         _ => row[index].clone(),
     };
     table["rows"].as_array().unwrap().iter().map(cell).collect()
@@ -361,6 +361,10 @@ fn sampled_lines_and_functions_are_tables() {
     assert_eq!(section(&document, "lines").unwrap()["marked"], serde_json::json!(hot));
     let functions: Vec<_> = report.functions().rows().iter().map(|row| row.function.clone()).collect();
     assert_eq!(column(&document, "functions", "Function"), functions);
+    let softmax =
+        document["names"].as_array().unwrap().iter().position(|name| name == "train::model::softmax").unwrap();
+    let short = section(&document, "functions").unwrap()["short"].as_array().unwrap().clone();
+    assert!(short.contains(&serde_json::json!([softmax, "model::softmax"])), "{short:?}");
     let (_, without) = page_of(&[gpu_trace()]);
     assert!(section(&without, "lines").is_none() && section(&without, "functions").is_none());
 }

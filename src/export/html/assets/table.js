@@ -26,13 +26,17 @@ function tableSection(section) {
     "show all",
   );
   const copy = el("button", { type: "button", on: { click: () => copyText(asText()) } }, "copy");
-  const heads = columns.map(([title, unit, help], index) =>
-    el(
+  // The short forms of functions.
+  const short = new Map(section.short);
+  const widths = nameWidths(section, short);
+  const heads = columns.map(([title, unit, help], index) => {
+    const style = widths && widths[index] > 0 ? `width: ${widths[index].toFixed(1)}%` : null;
+    return el(
       "th",
-      { class: isText(unit) ? "text" : null, scope: "col", title: help },
+      { class: isText(unit) ? "text" : null, scope: "col", title: help, style },
       el("button", { type: "button", on: { click: () => sortBy(index) } }, title),
-    ),
-  );
+    );
+  });
   search.addEventListener("input", () => {
     state.query = search.value.toLowerCase();
     draw();
@@ -65,7 +69,7 @@ function tableSection(section) {
     if (state.sort === null) return a - b;
     const unit = columns[state.sort][1];
     const [x, y] = [rows[a][state.sort], rows[b][state.sort]].map((value) =>
-      unit === "name" ? DATA.names[value] : value,
+      isName(unit) ? DATA.names[value] : value,
     );
     const ascending = isText(unit)
       ? String(x ?? "").localeCompare(String(y ?? ""))
@@ -106,7 +110,8 @@ function tableSection(section) {
     const row = rows[index];
     const cells = columns.map(([, unit], column) => {
       const text = cell(index, column);
-      if (column === 0) return nameCell(index, text);
+      const shown = (unit === "function" && short.get(row[column])) || text;
+      if (column === 0) return nameCell(index, text, shown);
       const share = most[column] > 0 && row[column] > 0 ? (100 * row[column]) / most[column] : 0;
       const way = unit === "change" && row[column] ? (row[column] > 0 ? "bad" : "good") : "";
       const alignment = unit === "word" ? "text" : isText(unit) ? "text name" : "";
@@ -115,7 +120,7 @@ function tableSection(section) {
       return el(
         "td",
         { class: kind || null, style, title: isText(unit) ? text : null, "data-value": row[column] },
-        text,
+        widths && widths[column] > 0 ? middleCut(shown, NARROW) : shown,
       );
     });
     const marked = section.marked?.includes(index) ? "marked" : null;
@@ -123,8 +128,8 @@ function tableSection(section) {
     return el("tr", { id: `${section.id}-${index}`, class: marked, "aria-level": level }, cells);
   }
 
-  function nameCell(index, text) {
-    if (!tree) return el("td", { class: "text name", title: text }, middleCut(text));
+  function nameCell(index, text, shown) {
+    if (!tree) return el("td", { class: "text name", title: text }, middleCut(shown, widths ? NARROW : WIDE));
     const twist = el(
       "button",
       {
@@ -206,7 +211,7 @@ function tableSection(section) {
   const scroll = el(
     "div",
     { class: "scroll", tabindex: 0, role: "region", "aria-label": section.title },
-    el("table", { role: tree ? "treegrid" : null }, el("thead", {}, el("tr", {}, heads)), body),
+    el("table", { role: tree ? "treegrid" : null, class: widths ? "shared" : null }, el("thead", {}, el("tr", {}, heads)), body),
   );
   const hint = el("span", { class: "dim hint", hidden: true }, "scroll sideways for more columns →");
   return [
@@ -215,9 +220,27 @@ function tableSection(section) {
   ];
 }
 
+// The percentages of the table's width for which columns of names ask, by how long their texts are. They share the room
+// that numbers leave, so that no number is out of sight. `null` if only the first column has names.
+function nameWidths({ columns, rows }, short) {
+  const MOST = 48;
+  const length = (unit, value) => (value === null ? 0 : (short.get(value) ?? format(unit, value)).length);
+  const isShared = (unit) => unit === "text" || isName(unit);
+  if (columns.filter(([, unit]) => isShared(unit)).length < 2) return null;
+  const widths = columns.map(([title, unit], index) =>
+    isShared(unit) ? Math.min(MOST, rows.reduce((most, row) => Math.max(most, length(unit, row[index])), title.length)) : 0,
+  );
+  const all = widths.reduce((sum, width) => sum + width, 0);
+  return widths.map((width) => (100 * width) / all);
+}
+
+// The length from which a name may be cut, and how much of its end is kept: in a column of its own, and in one of several.
+const WIDE = [40, 18];
+const NARROW = [18, 12];
+
 // A name that is cut in the middle if there is no room for it: names of kernels often differ at the end only.
-function middleCut(name) {
-  const end = name.length > 40 ? name.slice(-18) : "";
+function middleCut(name, [longest, kept] = WIDE) {
+  const end = name.length > longest ? name.slice(-kept) : "";
   const start = name.slice(0, name.length - end.length);
   return el("span", { class: "cut" }, el("span", {}, start), end === "" ? null : el("span", {}, end));
 }

@@ -32,6 +32,7 @@ const UNITS = {
   // A short text, whose column need not be wide.
   word: (text) => text,
   name: (index) => DATA.names[index],
+  function: (index) => DATA.names[index],
   number: (number) => String(number),
   time: (nanos) =>
     nanos >= 1e9
@@ -68,8 +69,13 @@ const UNITS = {
   change: (nanos) => (nanos < 0 ? "−" : "+") + UNITS.time(Math.abs(nanos)),
 };
 
+// Whether a value of the unit is an index of a name.
+function isName(unit) {
+  return unit === "name" || unit === "function";
+}
+
 function isText(unit) {
-  return unit === "text" || unit === "word" || unit === "name";
+  return unit === "text" || unit === "word" || isName(unit);
 }
 
 function format(unit, value) {
