@@ -4,7 +4,9 @@ use super::{
     frame_origin::{FrameOrigin, place},
     sampled_time::SampledTime,
 };
-use crate::trace::{Callsite, CallsiteId, Span, StackFrame, StackFrameId, StackNodeId, StackSampling, Trace};
+use crate::trace::{
+    Attribution, Callsite, CallsiteId, Span, StackFrame, StackFrameId, StackNodeId, StackSample, StackSampling, Trace,
+};
 use rustc_hash::FxHashMap;
 use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
@@ -20,6 +22,9 @@ pub struct SampledLine {
     pub span: Option<String>,
     /// The place of the spans in the source.
     pub span_location: Option<String>,
+    /// Whether this is what threads of a pool did for the spans, and not the spans' own threads:
+    /// [`Attribution::HandedOff`].
+    pub pool: bool,
     /// The innermost line, such as `candle-core-0.9.1/src/tensor.rs:9`; `None` if there is no debug information.
     pub line: Option<String>,
     /// The innermost function, or its library such as `[libm.so.6]` if that has no symbols.
@@ -34,7 +39,7 @@ pub struct SampledLine {
     pub own_function: Option<String>,
     /// The time in this line.
     pub time: SampledTime,
-    /// The time in all lines of these spans.
+    /// The time in all lines of these spans, of their own threads or of a pool's.
     pub span_time: SampledTime,
 }
 
@@ -66,10 +71,16 @@ impl SampledLine {
         self.time.cpu.saturating_add(waiting)
     }
 
-    fn place(&self) -> [Option<&str>; 7] {
+    /// Returns what [`span_label`] says of the spans.
+    pub(crate) fn span_label(&self) -> Option<String> {
+        self.span.as_deref().map(|name| span_label(name, self.pool))
+    }
+
+    fn place(&self) -> [Option<&str>; 8] {
         [
             self.span.as_deref(),
             self.span_location.as_deref(),
+            self.pool.then_some("pool"),
             self.line.as_deref(),
             Some(&self.function),
             Some(&self.library),
@@ -92,7 +103,8 @@ pub struct SampledFunction {
     pub self_time: SampledTime,
     /// The time in the function and in all that it called. A recursive function counts once.
     pub total_time: SampledTime,
-    /// The spans that it ran in, with the total time in each, most CPU time first. `None` is outside all spans.
+    /// The spans that it ran in, with the total time in each, most CPU time first. `None` is outside all spans, and
+    /// `forward (pool)` what threads of a pool did for `forward`.
     pub spans: Vec<(Option<String>, SampledTime)>,
     /// The time of all samples.
     pub all_time: SampledTime,
@@ -133,6 +145,8 @@ pub struct SamplingTotals {
     pub truncated: u64,
     /// The number of samples and waits outside all spans.
     pub outside_spans: u64,
+    /// The number of samples of pools' threads that are in the span of the thread that waited for them.
+    pub pool: u64,
     /// The number of samples that were lost.
     pub lost: u64,
     /// Why nothing or less than requested was sampled, with what to change.
@@ -149,23 +163,23 @@ impl SampledStacks {
             problems: sampling.problem().map(str::to_owned).into_iter().collect(),
             ..SamplingTotals::default()
         };
-        let mut stacks: FxHashMap<(Option<CallsiteId>, Option<StackNodeId>), SampledTime> = FxHashMap::default();
+        let mut stacks: FxHashMap<(SampledSpans, Option<StackNodeId>), SampledTime> = FxHashMap::default();
         for sample in trace.stack_samples() {
-            let callsite = sample.span().map(Span::callsite_id);
-            stacks.entry((callsite, sample.node())).or_default().add_sample(sample);
+            let spans = SampledSpans::of(sample);
+            stacks.entry((spans, sample.node())).or_default().add_sample(sample);
             totals.time.add_sample(sample);
             totals.truncated += u64::from(sample.is_truncated());
-            totals.outside_spans += u64::from(callsite.is_none());
+            totals.outside_spans += u64::from(spans.callsite.is_none());
+            totals.pool += u64::from(spans.pool);
         }
         let mut all = Self { totals, ..Self::default() };
         let shown = ShownFrames::of(sampling);
-        let mut lines: FxHashMap<(Option<CallsiteId>, ShownFrame), SampledTime> = FxHashMap::default();
-        for (&(callsite, node), time) in &stacks {
+        let mut lines: FxHashMap<(SampledSpans, ShownFrame), SampledTime> = FxHashMap::default();
+        for (&(spans, node), time) in &stacks {
             let frame = node.map(|node| shown.nodes[node.index()]).unwrap_or_default();
-            lines.entry((callsite, frame)).or_default().add(time);
+            lines.entry((spans, frame)).or_default().add(time);
         }
-        all.lines =
-            lines.iter().map(|(&(callsite, frame), &time)| line(trace, sampling, callsite, frame, time)).collect();
+        all.lines = lines.iter().map(|(&(spans, frame), &time)| line(trace, sampling, spans, frame, time)).collect();
         all.functions = functions(trace, sampling, &shown, &stacks);
         all.finish();
         all
@@ -180,6 +194,7 @@ impl SampledStacks {
         totals.time.add(&more.time);
         totals.truncated += more.truncated;
         totals.outside_spans += more.outside_spans;
+        totals.pool += more.pool;
         totals.lost += more.lost;
         totals.problems.extend(more.problems.iter().cloned());
         self.finish();
@@ -216,7 +231,7 @@ fn merge_lines(lines: &mut Vec<SampledLine>) {
         is_same
     });
     // Lines of a span are next to each other.
-    for of_span in lines.chunk_by_mut(|a, b| a.place()[..2] == b.place()[..2]) {
+    for of_span in lines.chunk_by_mut(|a, b| a.place()[..3] == b.place()[..3]) {
         let mut span_time = SampledTime::default();
         of_span.iter().for_each(|line| span_time.add(&line.time));
         of_span.iter_mut().for_each(|line| line.span_time = span_time);
@@ -253,6 +268,25 @@ fn merge_functions(functions: &mut Vec<SampledFunction>) {
         (own.cpu, total.cpu, own.waiting)
     };
     functions.sort_by_key(|function| Reverse(key(function)));
+}
+
+/// The spans that samples are listed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct SampledSpans {
+    callsite: Option<CallsiteId>,
+    pool: bool,
+}
+
+impl SampledSpans {
+    fn of(sample: StackSample<'_>) -> Self {
+        let callsite = sample.span().map(Span::callsite_id);
+        Self { callsite, pool: sample.attribution() == Attribution::HandedOff }
+    }
+}
+
+/// Returns the name of spans as tables have it: `forward`, or `forward (pool)` for what a pool did for them.
+fn span_label(name: &str, pool: bool) -> String {
+    if pool { format!("{name} (pool)") } else { name.to_owned() }
 }
 
 /// The frames by which a stack is listed.
@@ -305,16 +339,17 @@ const UNKNOWN: &str = "[unknown]";
 fn line(
     trace: &Trace,
     sampling: &StackSampling,
-    callsite: Option<CallsiteId>,
+    spans: SampledSpans,
     shown: ShownFrame,
     time: SampledTime,
 ) -> SampledLine {
     let frame = |id: StackFrameId| &sampling.frames[id.index()];
     let (innermost, own) = (shown.innermost.map(frame), shown.own.map(frame));
-    let callsite = callsite.map(|id| &trace.callsites[id.index()]);
+    let callsite = spans.callsite.map(|id| &trace.callsites[id.index()]);
     SampledLine {
         span: callsite.map(|callsite| callsite.name().to_owned()),
         span_location: callsite.and_then(Callsite::location),
+        pool: spans.pool,
         line: innermost.and_then(place),
         function: innermost.map_or(UNKNOWN, StackFrame::function).to_owned(),
         library: innermost.map_or("", StackFrame::library).to_owned(),
@@ -330,7 +365,7 @@ fn functions(
     trace: &Trace,
     sampling: &StackSampling,
     shown: &ShownFrames,
-    stacks: &FxHashMap<(Option<CallsiteId>, Option<StackNodeId>), SampledTime>,
+    stacks: &FxHashMap<(SampledSpans, Option<StackNodeId>), SampledTime>,
 ) -> Vec<SampledFunction> {
     // Frames differ by line, too.
     let mut indices: FxHashMap<(&str, &str), usize> = FxHashMap::default();
@@ -350,11 +385,11 @@ fn functions(
             })
         })
         .collect();
-    let mut spans: FxHashMap<(usize, Option<&str>), SampledTime> = FxHashMap::default();
+    let mut spans: FxHashMap<(usize, Option<&str>, bool), SampledTime> = FxHashMap::default();
     // The stack in which each function was last seen, since a recursive one counts once.
     let mut seen = vec![usize::MAX; rows.len()];
-    for (number, (&(callsite, node), time)) in stacks.iter().enumerate() {
-        let span = callsite.map(|id| trace.callsites[id.index()].name());
+    for (number, (&(of, node), time)) in stacks.iter().enumerate() {
+        let span = of.callsite.map(|id| trace.callsites[id.index()].name());
         let Some(innermost) = node.and_then(|node| shown.nodes[node.index()].innermost) else { continue };
         rows[of_frame[innermost.index()]].self_time.add(time);
         let outer = std::iter::successors(node, |node| sampling.nodes[node.index()].caller);
@@ -364,12 +399,12 @@ fn functions(
             let function = of_frame[frame.index()];
             if std::mem::replace(&mut seen[function], number) != number {
                 rows[function].total_time.add(time);
-                spans.entry((function, span)).or_default().add(time);
+                spans.entry((function, span, of.pool)).or_default().add(time);
             }
         }
     }
-    for ((function, span), time) in spans {
-        rows[function].spans.push((span.map(str::to_owned), time));
+    for ((function, span, pool), time) in spans {
+        rows[function].spans.push((span.map(|name| span_label(name, pool)), time));
     }
     // Functions whose frames are all folded have no time.
     rows.retain(|row| row.total_time.samples + row.total_time.waits > 0);

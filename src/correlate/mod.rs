@@ -3,7 +3,7 @@
 //! - [`threads`] turns each thread's records into spans, events, API calls and operations;
 //! - [`enters`] joins the enters of a span that belong to one call, and finds the callers of spans;
 //! - [`nest`] puts spans that overlap without nesting on tracks of their own, and computes self times;
-//! - [`stacks`] joins sampled stacks to spans;
+//! - [`stacks`] joins sampled stacks to spans, and [`pools`] those of pools' threads to the spans that wait for them;
 //! - [`gpu`] joins GPU work to the API calls that caused it, and [`streams`] assigns the rows that it is drawn on;
 //! - [`correlate`] puts the whole together.
 
@@ -12,6 +12,7 @@ mod enters;
 mod fields;
 mod gpu;
 mod nest;
+mod pools;
 mod stacks;
 mod streams;
 mod tables;

@@ -1,6 +1,9 @@
 //! Joins sampled stacks to the spans that they were taken in.
 
-use super::nest::{Query, innermost};
+use super::{
+    nest::{Query, innermost},
+    pools::samples_of_pools,
+};
 use crate::{
     clock::Timeline,
     sampling::{ResolvedSample, ResolvedStacks},
@@ -12,7 +15,8 @@ use rustc_hash::FxHashMap;
 /// together to within some 50 ns; the rest is for machines on which that takes longer.
 const EDGE_NANOS: u64 = 1_000;
 
-/// Adds the sampled stacks of a window to its trace, each in the span that was innermost on its thread.
+/// Adds the sampled stacks of a window to its trace, each in the span that was innermost on its thread, or in the one
+/// that its pool worked for.
 pub(crate) fn join_stacks(trace: &mut Trace, stacks: ResolvedStacks, timeline: &Timeline) {
     let ResolvedStacks { sampling, samples, threads } = stacks;
     let (start, end) = (trace.start, trace.end);
@@ -52,6 +56,7 @@ pub(crate) fn join_stacks(trace: &mut Trace, stacks: ResolvedStacks, timeline: &
             span: answer,
             stack: sample.stack,
             waiting: sample.waiting,
+            pool: false,
             at_edge: edges.are_near(thread, at),
             truncated: sample.truncated,
         });
@@ -59,7 +64,13 @@ pub(crate) fn join_stacks(trace: &mut Trace, stacks: ResolvedStacks, timeline: &
     trace.losses.stack_samples += sampling.lost;
     // Cut waits may have moved.
     data.sort_by_key(|sample| sample.at);
-    trace.stack_sampling = Some(Box::new(StackSampling { samples: data, ..sampling }));
+    let mut sampling = StackSampling { samples: data, ..sampling };
+    for (index, span) in samples_of_pools(trace, &sampling) {
+        let sample = &mut sampling.samples[index];
+        (sample.span, sample.pool) = (Some(span), true);
+        sample.at_edge |= edges.are_near(trace.track(trace.spans[span.index()].track).thread, sample.at);
+    }
+    trace.stack_sampling = Some(Box::new(sampling));
 }
 
 /// The moments at which spans were entered and exited, by thread.

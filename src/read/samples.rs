@@ -84,6 +84,7 @@ impl Reading {
                 span,
                 stack,
                 waiting: member("name")?.text()? == "waiting",
+                pool: is("pool"),
                 at_edge: is("at_edge"),
                 truncated: is("truncated"),
             })

@@ -114,4 +114,6 @@ pub use crate::{
     hint::{DisabledSpan, DisabledSpans, Hint},
 };
 
-pub(crate) use self::{averages::PathRows, function_names::short_functions, report::incomplete};
+pub(crate) use self::{
+    averages::PathRows, function_names::short_functions, report::incomplete, sampled_lines::OUTSIDE_SPANS,
+};

@@ -14,6 +14,9 @@ use std::{fmt, time::Duration};
 /// A line that takes at least 10 % of its span's CPU time is marked with `*`. Shares are estimates: `±` is how many
 /// points they may be off, and there are none for spans with fewer than 25 samples.
 ///
+/// The span `forward (pool)` is what threads of a pool of rayon or Candle did for `forward`: see
+/// [`StackSample::attribution`](crate::trace::StackSample::attribution).
+///
 /// Time in the standard library, tokio, rayon, crossbeam, tracing and kernspan belongs to the line that called them.
 /// For a line of another library, the table also has the line of the program that led to it.
 ///
@@ -74,7 +77,7 @@ impl<'a> Lines<'a> {
 table_of_rows!(Lines, SampledLine, "no stacks were sampled");
 
 /// The text in place of a span outside all spans.
-const OUTSIDE: &str = "[outside spans]";
+pub(crate) const OUTSIDE_SPANS: &str = "[outside spans]";
 
 /// Returns a time, or none if there is none.
 fn some_time(time: Duration) -> Option<String> {
@@ -82,6 +85,11 @@ fn some_time(time: Duration) -> Option<String> {
 }
 
 impl SampledLine {
+    /// Returns the name of the spans, and whether a pool worked for them.
+    pub(crate) fn span_text(&self) -> String {
+        self.span_label().unwrap_or_else(|| OUTSIDE_SPANS.to_owned())
+    }
+
     /// Returns the line, or else the library.
     pub(crate) fn place_text(&self) -> Option<String> {
         let library = Some(&self.library).filter(|library| !library.is_empty());
@@ -96,7 +104,7 @@ impl SampledLine {
     /// Returns the table of the rows.
     pub(super) fn table(rows: &[Self]) -> Table {
         let mut table = Table::default();
-        table.text("Span", rows, |row| row.span.clone().unwrap_or_else(|| OUTSIDE.to_owned())).keep_start();
+        table.text("Span", rows, Self::span_text).keep_start();
         table.text("Line", rows, Self::place_text);
         table.text("Function", rows, |row| row.function.clone()).functions();
         table.text("Called from", rows, Self::called_from);
@@ -178,7 +186,8 @@ impl SampledFunction {
         table.number("Self waiting", rows, |row| some_time(row.self_time.waiting)).droppable(4);
         table.number("Samples", rows, |row| row.total_time.samples.to_string()).droppable(1);
         table.text("Spans", rows, |row| {
-            let name = |(span, _): &(Option<String>, SampledTime)| span.clone().unwrap_or_else(|| OUTSIDE.to_owned());
+            let name =
+                |(span, _): &(Option<String>, SampledTime)| span.clone().unwrap_or_else(|| OUTSIDE_SPANS.to_owned());
             let mut names: Vec<_> = row.spans.iter().take(Functions::SPANS).map(name).collect();
             if let more @ 1.. = row.spans.len().saturating_sub(Functions::SPANS) {
                 names.push(format!("{more} more"));
@@ -206,6 +215,9 @@ impl fmt::Display for SamplingTotals {
                 "; {} outside all spans, {} within 1 µs of a span's edge",
                 self.outside_spans, self.time.at_edge
             )?;
+            if self.pool > 0 {
+                write!(f, "; {} of pools' threads in the span that waited for them", self.pool)?;
+            }
             write!(f, "; {} of the stacks could not be followed to their root", percent(self.truncated))?;
         }
         self.problems.iter().try_for_each(|problem| write!(f, "\nsampling of stacks: {problem}"))
@@ -216,6 +228,7 @@ impl fmt::Display for SamplingTotals {
 mod tests {
     use crate::{
         Report,
+        analysis::SampledLine,
         trace::sample::{SampledStack, add_stack, frame, gpu_trace, sample_stacks, stacks_trace},
     };
 
@@ -274,6 +287,33 @@ mod tests {
         }
         #[cfg(feature = "serde")]
         assert!(serde_json::to_string(&report).unwrap().contains("<candle_core::utils::BarrierGuard as core::ops"));
+    }
+
+    #[test]
+    fn what_a_pool_did_for_a_span_is_apart_from_what_the_span_did() {
+        let (main, kernel) = (frame("train::main", "src/main.rs:1", "train"), frame("gemm::kernel", "", "train"));
+        let mut trace = gpu_trace();
+        sample_stacks(&mut trace, 99, 0, None);
+        for micros in 0..30 {
+            let sample = SampledStack { micros, nanos: 10_000_000, span: Some(1), ..SampledStack::default() };
+            add_stack(&mut trace, &SampledStack { stack: vec![&main], ..sample.clone() });
+            add_stack(&mut trace, &SampledStack { stack: vec![&kernel], track: 1, pool: true, ..sample });
+        }
+        let report = Report::of([&trace]);
+        let rows: Vec<_> = report.lines().in_span("forward").rows();
+        let of = |row: &SampledLine| (row.function.clone(), row.pool, row.percent());
+        let expected = [("train::main".to_owned(), false, Some(100.0)), ("gemm::kernel".to_owned(), true, Some(100.0))];
+        let mut found: Vec<_> = rows.iter().map(of).collect();
+        found.sort_by_key(|row| row.1);
+        assert_eq!(found, expected);
+        let text = report.to_string() + &report.lines().to_string() + &report.functions().to_string();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for expected in
+            ["forward (pool) in train gemm::kernel", "30 of pools' threads in the span that waited for them"]
+        {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
+        assert!(text.matches("forward (pool)").count() >= 2, "{text}");
     }
 
     #[test]

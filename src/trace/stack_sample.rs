@@ -1,6 +1,6 @@
 //! Sampled call stacks: the functions and lines that threads were in, each sample in its span.
 
-use super::{Span, SpanId, Timestamp, Trace, Track, TrackId, id::define_id};
+use super::{Attribution, Span, SpanId, Timestamp, Trace, Track, TrackId, id::define_id};
 use std::time::Duration;
 
 define_id! {
@@ -75,6 +75,8 @@ pub(crate) struct StackSampleData {
     pub(crate) span: Option<SpanId>,
     pub(crate) stack: Option<StackNodeId>,
     pub(crate) waiting: bool,
+    /// Whether the thread is of a pool, and the span on the thread that waits for it.
+    pub(crate) pool: bool,
     pub(crate) at_edge: bool,
     pub(crate) truncated: bool,
 }
@@ -138,9 +140,20 @@ impl<'a> StackSample<'a> {
         self.trace.track(self.data.track)
     }
 
-    /// The innermost span open on the thread at that moment.
+    /// The innermost span open on the thread at that moment. For a thread of a pool, that on the thread that the pool
+    /// worked for, if it is certain which one that was: see [`attribution`](Self::attribution).
     pub fn span(self) -> Option<Span<'a>> {
         self.data.span.map(|id| self.trace.span(id))
+    }
+
+    /// How the span is known: [`Direct`](Attribution::Direct) if it was open on the sampled thread,
+    /// [`HandedOff`](Attribution::HandedOff) if the thread is of a pool of rayon or Candle and worked for another one.
+    pub fn attribution(self) -> Attribution {
+        match self.data.span {
+            Some(_) if self.data.pool => Attribution::HandedOff,
+            Some(_) => Attribution::Direct,
+            None => Attribution::Unattributed,
+        }
     }
 
     /// The innermost node of the stack.

@@ -4,7 +4,10 @@ use super::{
     flavor::Times,
     rows::{Row, host_pid},
 };
-use crate::{export::json::Object, trace::Trace};
+use crate::{
+    export::json::Object,
+    trace::{Attribution, Trace},
+};
 
 /// Adds the sampled stacks to the header, if stacks were sampled.
 ///
@@ -52,6 +55,9 @@ pub(super) fn write(header: &mut Object<'_>, trace: &Trace, times: Times) {
                 sample.node().iter().for_each(|node| object.number("sf", node.index()));
                 object.number("weight", u64::try_from(sample.duration().as_nanos()).unwrap_or(u64::MAX));
                 sample.span().iter().for_each(|span| object.number("External id", span.id().index() + 1));
+                if sample.attribution() == Attribution::HandedOff {
+                    object.bool("pool", true);
+                }
                 if sample.is_at_edge() {
                     object.bool("at_edge", true);
                 }

@@ -10,7 +10,9 @@ use crate::{
         Carbon, CounterBound, EnergyUse, MemoryHolder, MemorySnapshot, ModeUse, SampledFunction, SampledLine,
         VitalSummary,
     },
-    report::{Average, CounterAverage, CountersBy, Kernels, MemoryPeak, Operations, PathRows, Report, units},
+    report::{
+        Average, CounterAverage, CountersBy, Kernels, MemoryPeak, OUTSIDE_SPANS, Operations, PathRows, Report, units,
+    },
 };
 use std::{collections::HashMap, time::Duration};
 
@@ -138,7 +140,8 @@ fn lines(report: &Report, names: &mut Names) -> Option<Grid> {
     let all = report.lines().limit(usize::MAX).rows();
     let rows = &all[..all.len().min(ROWS)];
     let mut grid = Grid::default();
-    grid.names("Span", rows, names, |row| row.span.as_deref().unwrap_or("[outside spans]"));
+    let spans: Vec<_> = rows.iter().map(SampledLine::span_text).collect();
+    grid.names("Span", &spans, names, String::as_str);
     grid.column(("Line", Unit::Text, "the innermost one that is not folded"), rows, SampledLine::place_text);
     grid.functions("Function", rows, names, |row| &row.function);
     let help = "the innermost line of the program's own source";
@@ -169,7 +172,7 @@ fn functions(report: &Report, names: &mut Names) -> Option<Grid> {
         row.total_time.samples
     });
     let spans = |row: &SampledFunction| {
-        let spans = row.spans.iter().map(|(span, _)| span.as_deref().unwrap_or("[outside spans]"));
+        let spans = row.spans.iter().map(|(span, _)| span.as_deref().unwrap_or(OUTSIDE_SPANS));
         spans.take(5).collect::<Vec<_>>().join(", ")
     };
     grid.column(("Spans", Unit::Text, "that it ran in, most time first"), rows, spans);

@@ -71,7 +71,7 @@ proptest! {
             1..6,
         ),
         samples in prop::collection::vec(
-            (0_u64..1_000_000, any::<u64>(), 0_usize..2, 0_usize..7, prop::collection::vec(0_usize..6, 0..8), 0_u8..8),
+            (0_u64..1_000_000, any::<u64>(), 0_usize..2, 0_usize..7, prop::collection::vec(0_usize..6, 0..8), 0_u8..16),
             0..30,
         ),
         (hertz, lost, problem) in (any::<u32>(), any::<u64>(), prop::option::of(".*")),
@@ -92,6 +92,7 @@ proptest! {
                 waiting: bits & 1 > 0,
                 at_edge: bits & 2 > 0,
                 truncated: bits & 4 > 0,
+                pool: bits & 8 > 0 && *span < 6,
             });
         }
         let back = read_back(&trace);

@@ -19,6 +19,8 @@ pub struct SampledStack<'a> {
     pub stack: Vec<&'a StackFrame>,
     /// Whether the thread waited.
     pub waiting: bool,
+    /// Whether the thread is of a pool that worked for the span.
+    pub pool: bool,
     /// Whether the sample is near the edge of a span.
     pub at_edge: bool,
     /// Whether the stack is incomplete.
@@ -70,6 +72,7 @@ pub fn add_stack(trace: &mut Trace, sample: &SampledStack<'_>) {
         span: sample.span.map(SpanId::new),
         stack,
         waiting: sample.waiting,
+        pool: sample.pool,
         at_edge: sample.at_edge,
         truncated: sample.truncated,
     };
