@@ -6,6 +6,7 @@
 
 mod forks;
 mod library;
+mod pools;
 mod refusals;
 mod shares;
 mod spans;
