@@ -93,3 +93,8 @@ pub use self::{
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Runs the example of what each line records.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/candle.md")]
+struct Lines;
