@@ -2,13 +2,13 @@
 
 use super::{
     frame_origin::{FrameOrigin, place},
-    sampled_time::SampledTime,
+    sampled_time::{SampledTime, SamplingTotals},
 };
 use crate::trace::{
     Attribution, Callsite, CallsiteId, Span, StackFrame, StackFrameId, StackNodeId, StackSample, StackSampling, Trace,
 };
 use rustc_hash::FxHashMap;
-use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
+use std::{cmp::Reverse, time::Duration};
 
 /// A line that spans of one callsite were in themselves, and not in spans inside them.
 ///
@@ -130,27 +130,6 @@ pub(crate) struct SampledStacks {
     pub(crate) lines: Vec<SampledLine>,
     pub(crate) functions: Vec<SampledFunction>,
     pub(crate) totals: SamplingTotals,
-}
-
-/// How threads were sampled, and what could not be.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct SamplingTotals {
-    /// The number of samples of a thread per second on the CPU.
-    pub hertz: u32,
-    /// The time of all samples.
-    pub time: SampledTime,
-    /// The number of samples and waits whose stack could not be followed to its root.
-    pub truncated: u64,
-    /// The number of samples and waits outside all spans.
-    pub outside_spans: u64,
-    /// The number of samples of pools' threads that are in the span of the thread that waited for them.
-    pub pool: u64,
-    /// The number of samples that were lost.
-    pub lost: u64,
-    /// Why nothing or less than requested was sampled, with what to change.
-    pub problems: BTreeSet<String>,
 }
 
 impl SampledStacks {

@@ -1,7 +1,7 @@
-//! The time that samples stand for, and how exact a share of it is.
+//! The time that samples stand for, how exact a share of it is, and what could not be sampled.
 
 use crate::trace::StackSample;
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 /// The time that samples stand for, and their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,4 +64,25 @@ impl SampledTime {
         *count += 1;
         self.at_edge += u64::from(sample.is_at_edge());
     }
+}
+
+/// How threads were sampled, and what could not be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct SamplingTotals {
+    /// The number of samples of a thread per second on the CPU.
+    pub hertz: u32,
+    /// The time of all samples.
+    pub time: SampledTime,
+    /// The number of samples and waits whose stack could not be followed to its root.
+    pub truncated: u64,
+    /// The number of samples and waits outside all spans.
+    pub outside_spans: u64,
+    /// The number of samples of pools' threads that are in the span of the thread that waited for them.
+    pub pool: u64,
+    /// The number of samples that were lost.
+    pub lost: u64,
+    /// Why nothing or less than requested was sampled, with what to change.
+    pub problems: BTreeSet<String>,
 }

@@ -211,7 +211,12 @@ function tableSection(section) {
   const scroll = el(
     "div",
     { class: "scroll", tabindex: 0, role: "region", "aria-label": section.title },
-    el("table", { role: tree ? "treegrid" : null, class: widths ? "shared" : null }, el("thead", {}, el("tr", {}, heads)), body),
+    el(
+      "table",
+      { role: tree ? "treegrid" : null, class: widths ? "shared" : null },
+      el("thead", {}, el("tr", {}, heads)),
+      body,
+    ),
   );
   const hint = el("span", { class: "dim hint", hidden: true }, "scroll sideways for more columns →");
   return [
@@ -227,14 +232,16 @@ function nameWidths({ columns, rows }, short) {
   const length = (unit, value) => (value === null ? 0 : (short.get(value) ?? format(unit, value)).length);
   const isShared = (unit) => unit === "text" || isName(unit);
   if (columns.filter(([, unit]) => isShared(unit)).length < 2) return null;
-  const widths = columns.map(([title, unit], index) =>
-    isShared(unit) ? Math.min(MOST, rows.reduce((most, row) => Math.max(most, length(unit, row[index])), title.length)) : 0,
-  );
+  const widths = columns.map(([title, unit], index) => {
+    const longest = (most, row) => Math.max(most, length(unit, row[index]));
+    return isShared(unit) ? Math.min(MOST, rows.reduce(longest, title.length)) : 0;
+  });
   const all = widths.reduce((sum, width) => sum + width, 0);
   return widths.map((width) => (100 * width) / all);
 }
 
-// The length from which a name may be cut, and how much of its end is kept: in a column of its own, and in one of several.
+// The length from which a name may be cut, and how much of its end is kept: in a single column of names, and in one of
+// several.
 const WIDE = [40, 18];
 const NARROW = [18, 12];
 
