@@ -96,6 +96,7 @@ impl Intake {
         let is_owner = matches!(
             record,
             Record::Enter { .. }
+                | Record::EnterKept { .. }
                 | Record::Event { .. }
                 | Record::Update { .. }
                 | Record::Follows { .. }
@@ -172,7 +173,7 @@ impl Intake {
                 let index = self.skipped.iter().rposition(|skipped| *skipped == id);
                 self.skipping = index.map(|index| self.skipped.remove(index)).is_some();
             }
-            Record::Enter { id, .. } | Record::Open { id, .. } => {
+            Record::Enter { id, .. } | Record::EnterKept { id, .. } | Record::Open { id, .. } => {
                 self.skipping = budget.is_spent_at(self.depth);
                 self.depth += 1;
                 if self.skipping {

@@ -38,6 +38,8 @@ struct Enter {
     at: Ticks,
     id: RegistryId,
     span: SpanId,
+    /// Whether the span was made outside the one around this enter.
+    made_outside: bool,
 }
 
 /// The number of parts in order from which on sorting all enters is quicker than merging the parts.
@@ -120,10 +122,19 @@ impl Enters {
     }
 
     /// Adds an enter, whose span is the latest in the trace. `parent` is the span around it on the thread.
-    pub(super) fn add(&mut self, at: Option<Ticks>, id: RegistryId, span: SpanId, parent: Option<SpanId>) {
+    ///
+    /// `made_outside` says whether it was [made outside](crate::recording::Record::EnterKept) that.
+    pub(super) fn add(
+        &mut self,
+        at: Option<Ticks>,
+        id: RegistryId,
+        span: SpanId,
+        parent: Option<SpanId>,
+        made_outside: bool,
+    ) {
         // A parent has to come first, even if the cycle counters of two cores differ.
         let earliest = parent.map_or(Ticks::default(), |parent| self.enters[parent.index()].at);
-        self.enters.push(Enter { at: at.unwrap_or_default().max(earliest), id, span });
+        self.enters.push(Enter { at: at.unwrap_or_default().max(earliest), id, span, made_outside });
     }
 
     /// Adds the parent that `tracing` has for the span of the latest enter.
@@ -209,7 +220,7 @@ impl Calls {
     const SLOT: u64 = (1 << 51) - 1;
 
     /// Adds an enter, and links it to the one before it in its call.
-    fn add(&mut self, &Enter { id, span, .. }: &Enter, trace: &mut Trace) {
+    fn add(&mut self, &Enter { id, span, made_outside, .. }: &Enter, trace: &mut Trace) {
         let parent = trace.spans[span.index()].parent.map(|parent| self.firsts[parent.index()]);
         if !self.causes.is_empty()
             && let Some(causes) = self.causes.remove(&id)
@@ -221,6 +232,7 @@ impl Calls {
         let continues = |call: &Call| {
             call.id == id
                 && call.continues(trace, span, parent)
+                && !(made_outside && call.is_in_same_enter(trace, span))
                 && (steps_by_close || !call.is_in_earlier_step(trace, span))
         };
         let next = Call { id, first: span, latest: span, parent };
@@ -277,6 +289,12 @@ impl Call {
         same_parent && in_order
     }
 
+    /// Whether the latest enter and this one are in the same enter of the span around them, and so on the same thread.
+    fn is_in_same_enter(&self, trace: &Trace, span: SpanId) -> bool {
+        let parent = trace.spans[span.index()].parent;
+        parent.is_some() && trace.spans[self.latest.index()].parent == parent
+    }
+
     /// Whether a step ended between the latest enter and this one, on the thread of both.
     fn is_in_earlier_step(&self, trace: &Trace, span: SpanId) -> bool {
         is_step_between(trace, &trace.spans[self.latest.index()], &trace.spans[span.index()])
@@ -305,7 +323,7 @@ mod tests {
             is_sorted: bool,
         ) {
             threads.iter_mut().filter(|_| is_sorted).for_each(|times| times.sort_unstable());
-            let enter = |(span, at)| Enter { at: Ticks(at), id: 1, span: SpanId::new(span) };
+            let enter = |(span, at)| Enter { at: Ticks(at), id: 1, span: SpanId::new(span), made_outside: false };
             let list: Vec<_> = threads.concat().into_iter().enumerate().map(enter).collect();
             let mut enters = Enters { enters: list.clone(), ..Enters::default() };
             let runs = enters.sorted_runs();

@@ -71,7 +71,7 @@ impl<'a> Threads<'a> {
         let (mut spans, mut events, mut fields, mut operations) = (0, 0, 0, 0);
         for record in threads.iter().flat_map(|thread| thread.chunks.iter().flatten()) {
             match record {
-                Record::Open { .. } | Record::Enter { .. } => spans += 1,
+                Record::Open { .. } | Record::Enter { .. } | Record::EnterKept { .. } => spans += 1,
                 Record::Event { .. } => events += 1,
                 Record::Field(_) => fields += 1,
                 Record::Operation { .. } => operations += 1,
@@ -124,8 +124,9 @@ impl<'a> Threads<'a> {
     fn add_record(&mut self, state: &mut ThreadState, record: Record) {
         match record {
             Record::Join { .. } | Record::Joined => {}
-            Record::Open { id, callsite } => self.enter(state, id, callsite, None),
-            Record::Enter { at, id, callsite } => self.enter(state, id, callsite, Some(at)),
+            Record::Open { id, callsite } => self.enter(state, id, callsite, None, false),
+            Record::Enter { at, id, callsite } => self.enter(state, id, callsite, Some(at), false),
+            Record::EnterKept { at, id, callsite } => self.enter(state, id, callsite, Some(at), true),
             Record::Exit { at, id } => self.exit(state, id, at),
             Record::Event { at, callsite } => self.add_event(state, at, callsite),
             Record::Update { at, id } => {
@@ -190,7 +191,14 @@ impl<'a> Threads<'a> {
     }
 
     /// Begins an instance of a span. `at` is `None` if it was entered before the window.
-    fn enter(&mut self, state: &mut ThreadState, id: RegistryId, callsite: Callsite, at: Option<Ticks>) {
+    fn enter(
+        &mut self,
+        state: &mut ThreadState,
+        id: RegistryId,
+        callsite: Callsite,
+        at: Option<Ticks>,
+        made_outside: bool,
+    ) {
         if at.is_some_and(|at| at > *self.window.end()) {
             state.owner = Owner::Nobody;
             return;
@@ -209,7 +217,7 @@ impl<'a> Threads<'a> {
             fields: self.no_fields(),
             cut: Cut { start: at.is_none(), end: true },
         });
-        self.enters.add(at, id, span, parent);
+        self.enters.add(at, id, span, parent, made_outside);
         state.open.push((id, span));
         self.updates.add_instance(id, at, span);
         state.owner = Owner::Span(span);

@@ -18,7 +18,6 @@ use self::otel_contexts::LaneContexts;
 use super::{
     Control,
     call_attributor::CallAttributor,
-    callsite_cache,
     live::{EnterFields, Live},
     stack::{OpenSpans, SharedStack, Stack},
 };
@@ -116,19 +115,22 @@ impl<F> Sources<'_, F> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) callsite: Callsite,
-    /// The span that was current where this one was created, if requested and if there was one.
+    /// The span that was current where this one was created, if there was one.
     pub(super) made_in: Option<NonZeroU64>,
 }
 
-/// A function that finds a live span. Its second argument says whether to look up `made_in` as well.
-pub(super) trait Resolve: Fn(RegistryId, bool) -> Option<Found> {}
+/// A function that finds a live span.
+pub(super) trait Resolve: Fn(RegistryId) -> Option<Found> {}
 
-impl<F: Fn(RegistryId, bool) -> Option<Found>> Resolve for F {}
+impl<F: Fn(RegistryId) -> Option<Found>> Resolve for F {}
 
 impl Lane {
     /// The fraction of a lane that events, operations and calls leave to spans. Each level of spans leaves half of the
     /// remainder to those around it: of the default capacity, a span nested in two others leaves room for 1,500.
     const OUTER_SHARE: usize = 16;
+    /// The number of spans, from the inside out, that are searched for the span around an enter. A model is made in one
+    /// or two; tasks that start one another may have any number, and each lookup takes 30 ns.
+    const MADE_IN: usize = 8;
 
     /// Returns an empty ring of this capacity.
     pub(super) fn ring(capacity: usize) -> Ring {
@@ -176,6 +178,15 @@ impl Lane {
         self.profiler
     }
 
+    /// Returns the innermost open span, which may be none; `None` if it is too deeply nested.
+    #[inline]
+    pub(super) fn innermost(&self) -> Option<Option<NonZeroU64>> {
+        match self.stack.depth().checked_sub(1) {
+            Some(depth) => self.stack.at(depth).map(NonZeroU64::new),
+            None => Some(None),
+        }
+    }
+
     /// Whether the profiler is gone.
     pub(super) fn is_abandoned(&self) -> bool {
         self.ring.is_abandoned()
@@ -221,9 +232,12 @@ impl Lane {
             // The clock is read only once there is room, since that is the most expensive part. If the next window has
             // begun meanwhile, the span belongs there.
             let written = follows
-                && self.write_enter(id, depth, sources, &mut backtrace, context, |callsite| {
+                && self.write_enter(id, depth, sources, &mut backtrace, context, |callsite, made_outside| {
                     let at = sources.clock.now();
-                    (sources.control() == control).then_some(Record::Enter { at, id, callsite })
+                    (sources.control() == control).then_some(match made_outside {
+                        true => Record::EnterKept { at, id, callsite },
+                        false => Record::Enter { at, id, callsite },
+                    })
                 });
             if written || sources.control() == control {
                 break written;
@@ -234,7 +248,6 @@ impl Lane {
             self.count_drop();
         }
         self.stack.push(id, recorded);
-        callsite_cache::set_inside();
         recorded
     }
 
@@ -245,9 +258,6 @@ impl Lane {
             self.reserved -= 1;
             let at = sources.clock.now();
             self.write(Record::Exit { at, id });
-        }
-        if self.stack.is_empty() {
-            callsite_cache::set_outside(self.profiler, control);
         }
     }
 
@@ -286,7 +296,8 @@ impl Lane {
     }
 
     /// Writes that a span is open from here on, with its fields. Returns false, having written nothing, if they do not
-    /// fit together with the exit, or if `record` returns `None`. `depth` is the number of spans around it.
+    /// fit together with the exit, or if `record` returns `None`. `depth` is the number of spans around it. `record`
+    /// also receives whether the span was [made outside](Record::EnterKept) the one around it.
     #[inline]
     fn write_enter(
         &mut self,
@@ -295,9 +306,11 @@ impl Lane {
         sources: &Sources<'_, impl Resolve>,
         backtrace: &mut Option<Box<Backtrace>>,
         context: Option<TraceContext>,
-        record: impl FnOnce(Callsite) -> Option<Record>,
+        record: impl FnOnce(Callsite, bool) -> Option<Record>,
     ) -> bool {
-        let Some(Found { callsite, made_in }) = (sources.find)(id, depth == 0) else { return false };
+        let Some(Found { callsite, made_in }) = (sources.find)(id) else { return false };
+        let made_outside = depth > 0 && self.is_made_outside(made_in, depth - 1, &sources.find);
+        let made_in = made_in.filter(|_| depth == 0);
         let parent = if sources.live.has_parents() { sources.live.parent(id).or(made_in) } else { made_in };
         let window = self.window;
         let kept = self.kept_for_outer - (self.kept_for_outer >> depth.min(63));
@@ -308,7 +321,7 @@ impl Lane {
                 EnterFields::Shared(_) => 1,
             };
             let room = self.has_room(2 + records + extra + kept);
-            let Some(record) = room.then(|| record(callsite)).flatten() else { return false };
+            let Some(record) = room.then(|| record(callsite, made_outside)).flatten() else { return false };
             self.write(record);
             match fields {
                 EnterFields::Each(fields) => fields.iter().for_each(|field| self.write(Record::Field(field.clone()))),
@@ -334,6 +347,27 @@ impl Lane {
             self.write(Record::Backtrace(backtrace));
         }
         true
+    }
+
+    /// Whether a span that was made in `made_in` was made outside the open span at this depth.
+    #[inline]
+    fn is_made_outside(&self, made_in: Option<NonZeroU64>, depth: usize, find: &impl Resolve) -> bool {
+        // Most spans are made where they are entered.
+        let around = self.stack.at(depth);
+        around.is_some() && around != made_in.map(NonZeroU64::get) && self.is_older(made_in, depth, find)
+    }
+
+    /// Whether a span that was made in `made_in` was not made in the open span at this depth, or in one made there.
+    fn is_older(&self, made_in: Option<NonZeroU64>, depth: usize, find: &impl Resolve) -> bool {
+        let mut next = made_in;
+        for _ in 0..Self::MADE_IN {
+            let Some(outer) = next.map(NonZeroU64::get) else { return true };
+            if let Some(open) = (0..=depth).rev().find(|&open| self.stack.at(open) == Some(outer)) {
+                return open < depth;
+            }
+            next = find(outer).and_then(|found| found.made_in);
+        }
+        false
     }
 
     /// Whether `records` fit in addition to the reserved slots and those kept for outer spans.

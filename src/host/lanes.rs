@@ -8,6 +8,7 @@ use super::{
 use crate::thread::{self, ThreadInfo};
 use std::{
     cell::RefCell,
+    num::NonZeroU64,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -128,6 +129,20 @@ impl Lanes {
         if !self.with(f) {
             self.unreachable.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Returns the innermost span that is open on this thread, which may be none; `None` if that is not known.
+    #[inline]
+    pub(super) fn innermost(&self) -> Option<Option<NonZeroU64>> {
+        let innermost = LANES.try_with(|lanes| {
+            let lanes = lanes.try_borrow().ok()?;
+            match lanes.iter().find(|lane| lane.profiler() == self.profiler) {
+                Some(lane) => lane.innermost(),
+                // The thread has not entered a span yet.
+                None => Some(None),
+            }
+        });
+        innermost.ok().flatten()
     }
 
     #[cold]

@@ -137,29 +137,25 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'l> LookupSpan<'l>,
     {
-        self.host.sources_with(move |id, outermost| match self.cached_callsite(control, id, outermost) {
-            Some(callsite) => Some(Found { callsite, made_in: None }),
-            None => self.look_up(control, id, outermost, ctx),
+        self.host.sources_with(move |id| match self.cached(control, id) {
+            Some(cached) => Some(cached),
+            None => Self::look_up(id, ctx),
         })
     }
 
     #[inline]
-    fn cached_callsite(&self, control: Control, id: RegistryId, outermost: bool) -> Option<Callsite> {
-        callsite_cache::get(self.host.lanes.profiler(), control, id, outermost)
+    fn cached(&self, control: Control, id: RegistryId) -> Option<Found> {
+        callsite_cache::get(self.host.lanes.profiler(), control, id)
     }
 
     // The following are not inlined, so that spans do not pay for them while nothing is recorded.
 
     #[inline(never)]
-    fn look_up<S>(&self, control: Control, id: RegistryId, outermost: bool, ctx: &Context<'_, S>) -> Option<Found>
+    fn look_up<S>(id: RegistryId, ctx: &Context<'_, S>) -> Option<Found>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let found = found(&ctx.span(&Id::from_u64(id))?, outermost);
-        if outermost && found.made_in.is_none() {
-            callsite_cache::mark_outside(self.host.lanes.profiler(), control, id);
-        }
-        Some(found)
+        Some(found(&ctx.span(&Id::from_u64(id))?))
     }
 
     /// Enters a span. Returns whether it is recorded.
@@ -177,7 +173,7 @@ impl ProfilerLayer {
         self.find_dispatch::<S>();
         let Host { lanes, lookup, contexts, watchers, clock, .. } = &*self.host;
         let context = if control.is_recording() {
-            contexts.at_enter(control, id, || self.cached_callsite(control, id, false), lanes, lookup)
+            contexts.at_enter(control, id, || self.cached(control, id).map(|found| found.callsite), lanes, lookup)
         } else {
             None
         };
@@ -244,10 +240,9 @@ impl ProfilerLayer {
     }
 }
 
-/// Returns the facts about a span that the registry has found, with its parent if `outermost`.
-fn found<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>, outermost: bool) -> Found {
-    let parent = if outermost { span.parent() } else { None };
-    Found { callsite: span.metadata(), made_in: parent.map(|parent| parent.id().into_non_zero_u64()) }
+/// Returns the facts about a span that the registry has found.
+fn found<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>) -> Found {
+    Found { callsite: span.metadata(), made_in: span.parent().map(|parent| parent.id().into_non_zero_u64()) }
 }
 
 impl<S> Layer<S> for ProfilerLayer
@@ -278,9 +273,7 @@ where
 
     fn on_register_dispatch(&self, dispatch: &Dispatch) {
         self.host.installed.store(true, Ordering::Relaxed);
-        self.host.lookup.install(dispatch, |dispatch, id, outermost| {
-            Some(found(&dispatch.downcast_ref::<S>()?.span(id)?, outermost))
-        });
+        self.host.lookup.install(dispatch, |dispatch, id| Some(found(&dispatch.downcast_ref::<S>()?.span(id)?)));
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
@@ -290,8 +283,14 @@ where
         if kept && !control.is_off() {
             self.keep_fields(attributes, id.into_u64());
         }
-        if control.is_recording() && self.host.lookup.caches_callsites() {
-            callsite_cache::insert(self.host.lanes.profiler(), control, id.into_u64(), callsite);
+        // The registry knows where a span is whose parent is given.
+        if control.is_recording()
+            && attributes.is_contextual()
+            && self.host.lookup.caches_callsites()
+            && let Some(made_in) = self.host.lanes.innermost()
+        {
+            let found = Found { callsite, made_in };
+            callsite_cache::insert(self.host.lanes.profiler(), control, id.into_u64(), found);
         }
     }
 

@@ -221,14 +221,14 @@ impl Host {
 
     /// The spans open on a thread that did nothing during a whole window, as records.
     pub(crate) fn open_on(&self, lane: &LaneReader) -> Vec<Record> {
-        lane.open_spans(|id, outermost| self.lookup.find(id, outermost), &self.live)
+        lane.open_spans(|id| self.lookup.find(id), &self.live)
     }
 
     // For threads, outside `tracing`: device API calls and framework operations.
 
     /// The sources that a lane needs to write about spans.
     fn sources(&self) -> Sources<'_, impl Resolve + '_> {
-        self.sources_with(|id, outermost| self.lookup.find(id, outermost))
+        self.sources_with(|id| self.lookup.find(id))
     }
 
     #[inline]
@@ -329,7 +329,7 @@ impl Host {
 
     /// Describes a live span.
     pub(crate) fn describe(&self, id: RegistryId) -> Option<MemoryFrame> {
-        let callsite = self.lookup.find(id, false)?.callsite;
+        let callsite = self.lookup.find(id)?.callsite;
         Some(MemoryFrame { name: self.name_of(id, callsite), file: callsite.file(), line: callsite.line() })
     }
 

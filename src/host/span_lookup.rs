@@ -21,13 +21,13 @@ pub(super) struct SpanLookup {
 #[derive(Debug)]
 struct Installed {
     dispatch: WeakDispatch,
-    find: fn(&Dispatch, &Id, bool) -> Option<Found>,
+    find: fn(&Dispatch, &Id) -> Option<Found>,
 }
 
 impl SpanLookup {
     /// Sets the layer's subscriber, and the function that finds a span in it. If a layer is installed more than once,
     /// the first subscriber stays.
-    pub(super) fn install(&self, dispatch: &Dispatch, find: fn(&Dispatch, &Id, bool) -> Option<Found>) {
+    pub(super) fn install(&self, dispatch: &Dispatch, find: fn(&Dispatch, &Id) -> Option<Found>) {
         let _ = self.subscriber.set(Installed { dispatch: dispatch.downgrade(), find });
         self.caches.store(dispatch.downcast_ref::<Registry>().is_some(), Ordering::Relaxed);
     }
@@ -46,9 +46,9 @@ impl SpanLookup {
         self.subscriber.get()?.dispatch.upgrade()
     }
 
-    /// Finds a live span, with its parent if `outermost`.
-    pub(super) fn find(&self, id: RegistryId, outermost: bool) -> Option<Found> {
+    /// Finds a live span.
+    pub(super) fn find(&self, id: RegistryId) -> Option<Found> {
         let Installed { dispatch, find } = self.subscriber.get()?;
-        find(&dispatch.upgrade()?, &Id::from_u64(id), outermost)
+        find(&dispatch.upgrade()?, &Id::from_u64(id))
     }
 }

@@ -103,10 +103,12 @@ impl Stack {
         self.depth
     }
 
-    /// Whether no span is open.
+    /// The id of the span at this depth, counted from the outermost; `None` if there is none, or it is too deeply
+    /// nested to be shared.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.depth == 0
+    pub(super) fn at(&self, depth: usize) -> Option<RegistryId> {
+        let slot = self.shared.ids.get(depth).filter(|_| depth < self.depth)?;
+        Some(slot.load(Ordering::Relaxed))
     }
 
     #[inline]

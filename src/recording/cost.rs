@@ -23,7 +23,9 @@ impl Record {
             // Its track among several, its node in the report, its path in the samples of steps, its place among the
             // enters of its call (the moment, two ids and the first enter), and a share of what looks it up and draws
             // it.
-            Self::Enter { .. } | Self::Open { .. } => size_of::<SpanData>() + size_of::<[usize; 10]>(),
+            Self::Enter { .. } | Self::EnterKept { .. } | Self::Open { .. } => {
+                size_of::<SpanData>() + size_of::<[usize; 10]>()
+            }
             // A sample of a counter takes less than the event.
             Self::Event { .. } => size_of::<EventData>() + 2 * size_of::<u64>(),
             // Its span has an entry in a map, and all fields of the span may be copied.

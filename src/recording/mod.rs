@@ -60,7 +60,7 @@ impl Recording {
     pub(crate) fn enters(&self) -> impl Iterator<Item = (RegistryId, Ticks)> {
         let records = self.threads.iter().flat_map(|thread| thread.chunks.iter().flatten());
         records.filter_map(|record| match record {
-            Record::Enter { at, id, .. } => Some((*id, *at)),
+            Record::Enter { at, id, .. } | Record::EnterKept { at, id, .. } => Some((*id, *at)),
             _ => None,
         })
     }

@@ -33,6 +33,8 @@ pub(crate) enum Record {
     Joined,
     /// A span was entered.
     Enter { at: Ticks, id: RegistryId, callsite: Callsite },
+    /// A span was entered that was made outside the span around it on the thread, as that of a model's layer is.
+    EnterKept { at: Ticks, id: RegistryId, callsite: Callsite },
     /// A span was exited.
     Exit { at: Ticks, id: RegistryId },
     /// An event happened.

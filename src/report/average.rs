@@ -77,9 +77,9 @@ pub struct Average {
     /// The number of calls. A call is usually one enter of a span; all polls of a future are one call, too.
     ///
     /// [`Span::previous`](crate::trace::Span::previous) says which enters are one call. Calls that are cut by the edge
-    /// of a window are in `cut_calls` instead. A span that is made once and entered forever is called once in each
-    /// call of the span around it and in each step; outside of these, it is one call, and only `enters` says how often
-    /// it did something.
+    /// of a window are in `cut_calls` instead. A span that is made once and entered forever, such as that of a layer,
+    /// is called at each enter if another span is around it. Outside of others it is called once in each step, or is
+    /// one call if there are no steps, and only `enters` says how often it did something.
     pub calls: u64,
     /// The number of calls that are cut by the edge of a window, once for each window: nobody knows how long they took.
     /// Only totals and self times have the part in the window; averages, percentiles and the longest time do not.

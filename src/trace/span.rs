@@ -141,6 +141,9 @@ impl<'a> Span<'a> {
     ///
     /// - if it is in another call of the enclosing span: a layer that is entered once in each `forward` is called as
     ///   often as that;
+    /// - if it is in the same enter of the enclosing span, and was created outside that span: a layer that is entered
+    ///   twice in each `forward` is called twice. A future is created in the span in which it is polled, as a rule; one
+    ///   that was created outside, and is polled several times in one enter of another span, is called as often;
     /// - if a step has ended since the previous enter, by [`step`](crate::Profiler::step), on the thread of both and
     ///   outside the span.
     ///

@@ -2,7 +2,7 @@
 
 use crate::support::{profiled, trace_of};
 use kernspan::{
-    Profiler,
+    Profiler, Schedule,
     report::Average,
     trace::{Span, Trace},
 };
@@ -120,6 +120,70 @@ fn a_layer_is_called_in_each_call_of_the_span_around_it() {
     });
     assert_eq!((row(&rows, "forward"), row(&rows, "block"), row(&rows, "layer")), ((10, 10), (10, 10), (10, 10)));
     assert_eq!(linked, 0);
+}
+
+#[test]
+fn a_layer_is_called_as_often_as_it_is_entered_in_the_span_around_it() {
+    // The rotation of queries and of keys, as in Llama, with another layer in between.
+    let forward = |[block, layer, other]: &[tracing::Span; 3]| {
+        let _forward = info_span!("forward").entered();
+        let _block = block.enter();
+        layer.in_scope(|| info_span!("product").in_scope(|| ()));
+        other.in_scope(|| layer.in_scope(|| ()));
+        layer.in_scope(|| ());
+    };
+    let model = || [info_span!("block"), info_span!("layer"), info_span!("other")];
+    let expected =
+        [("forward", (4, 4)), ("block", (4, 4)), ("layer", (12, 12)), ("other", (4, 4)), ("product", (4, 4))];
+    let check = |(rows, linked): (Vec<Average>, u64)| {
+        assert_eq!(expected.map(|(name, _)| (name, row(&rows, name))), expected);
+        assert!(linked == 0 && rows.iter().all(|row| row.latency.is_none()));
+    };
+    // The model is made in the window: outside of spans, inside of one that goes on, and inside of one that has ended.
+    check(report_of(|_| {
+        let model = model();
+        (0..4).for_each(|_| forward(&model));
+    }));
+    check(report_of(|_| {
+        let _main = info_span!("main").entered();
+        let model = model();
+        (0..4).for_each(|_| forward(&model));
+    }));
+    check(report_of(|_| {
+        let _main = info_span!("main").entered();
+        let model = info_span!("load").in_scope(|| info_span!("weights").in_scope(model));
+        (0..4).for_each(|_| forward(&model));
+    }));
+    // It is made before the window, and on another thread.
+    let schedule = Schedule::new().wait(1).active(4).repeat(1);
+    let (_, report) = profiled(
+        |builder| builder.schedule(schedule),
+        |profiler| {
+            let dispatch = tracing::dispatcher::get_default(Clone::clone);
+            let made = std::thread::spawn(move || tracing::dispatcher::with_default(&dispatch, model));
+            let model = info_span!("load").in_scope(|| made.join().unwrap());
+            for _ in 0..5 {
+                forward(&model);
+                profiler.step();
+            }
+        },
+    );
+    check((report.averages().rows(), 0));
+}
+
+#[test]
+fn futures_polled_in_a_loop_inside_a_span_are_one_call() {
+    let (rows, _) = report_of(|_| {
+        let request = info_span!("request");
+        for _ in 0..3 {
+            let _request = request.enter();
+            run(vec![Box::pin(Second::default().instrument(info_span!("query")))]);
+            // Its span is made in another one, which has ended.
+            let made = info_span!("make").in_scope(|| Second::default().instrument(info_span!("answer")));
+            run(vec![Box::pin(made)]);
+        }
+    });
+    assert_eq!((row(&rows, "request"), row(&rows, "query"), row(&rows, "answer")), ((1, 3), (3, 9), (3, 9)));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{Cache, Config, Llama};
-use kernspan::{Collected, Profiler, ProfilerLayer, Schedule, Trace, trace::Span};
+use kernspan::{Collected, Profiler, ProfilerLayer, Report, Schedule, Trace, trace::Span};
 use std::sync::Arc;
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
@@ -70,6 +70,17 @@ fn their_spans_are_there_with_nothing_done_for_it() {
         let stack: Vec<_> = linear.stack().skip(1).map(Span::name).collect();
         let known: [&[&str]; 3] = [&["attn", "block", "decode"], &["mlp", "block", "decode"], &["decode"]];
         assert!(known.contains(&stack.as_slice()), "{stack:?}");
+    }
+}
+
+#[test]
+fn each_enter_is_a_call() {
+    let trace = recorded(|layer| tracing::Dispatch::new(tracing_subscriber::registry().with(layer)));
+    let rows = Report::of([&*trace]).averages().rows();
+    for (name, of_one) in [("decode", 1), ("attn", LAYERS), ("attn-rot", 2 * LAYERS), ("linear", 7 * LAYERS + 1)] {
+        let row = rows.iter().find(|row| row.name == name).unwrap();
+        let calls = (of_one * RECORDED) as u64;
+        assert_eq!((row.calls, row.enters, row.latency), (calls, calls, None), "{name}");
     }
 }
 

@@ -61,7 +61,7 @@ impl Lane {
         for (depth, Open { id, recorded }) in open.iter_mut().enumerate() {
             let id = *id;
             let context = self.found_context(window, id);
-            let open = |callsite| Some(Record::Open { id, callsite });
+            let open = |callsite, _| Some(Record::Open { id, callsite });
             *recorded = self.write_enter(id, depth, sources, &mut None, context.flatten(), open);
             if *recorded {
                 self.settle_context(id, context);

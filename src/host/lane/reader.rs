@@ -69,9 +69,9 @@ impl LaneReader {
         let mut records = Vec::new();
         records.extend(adopted.map(|origin| Record::Adopt(Some(origin))));
         for (depth, &id) in ids.iter().enumerate() {
-            let Some(Found { callsite, made_in }) = find(id, depth == 0) else { continue };
+            let Some(Found { callsite, made_in }) = find(id) else { continue };
             records.push(Record::Open { id, callsite });
-            records.extend(live.parent(id).or(made_in).map(|id| Record::Parent { id }));
+            records.extend(live.parent(id).or(made_in.filter(|_| depth == 0)).map(|id| Record::Parent { id }));
             live.with(id, |entry| records.extend(entry.fields.iter().cloned().map(Record::Field)));
         }
         let same = (ids, adopted) == (self.shared.stack.ids(), self.shared.stack.adopted());

@@ -40,14 +40,14 @@ fn test_lane(capacity: usize) -> (TestLane, LaneReader) {
 }
 
 impl Environment {
-    fn sources(&self) -> Sources<'_, fn(RegistryId, bool) -> Option<Found>> {
+    fn sources(&self) -> Sources<'_, fn(RegistryId) -> Option<Found>> {
         let Self { clock, live, collected, control } = self;
         Sources { clock, live, collected, control, find }
     }
 }
 
-fn find(id: RegistryId, outermost: bool) -> Option<Found> {
-    Some(Found { callsite: callsite(id)?, made_in: NonZeroU64::new(7).filter(|_| outermost && id >= 100_000) })
+fn find(id: RegistryId) -> Option<Found> {
+    Some(Found { callsite: callsite(id)?, made_in: NonZeroU64::new(7).filter(|_| id >= 100_000) })
 }
 
 fn callsite(id: RegistryId) -> Option<Callsite> {
@@ -98,7 +98,7 @@ fn read_all(reader: &mut LaneReader) -> String {
         Record::Join { window } => format!("join {window}"),
         Record::Joined => "joined".to_owned(),
         Record::Open { id, .. } => format!("open {id}"),
-        Record::Enter { id, .. } => format!("enter {id}"),
+        Record::Enter { id, .. } | Record::EnterKept { id, .. } => format!("enter {id}"),
         Record::Exit { id, .. } => format!("exit {id}"),
         Record::Parent { id } => format!("of {id}"),
         Record::Field(field) => format!("={}", field.value),
@@ -277,7 +277,7 @@ fn a_reader_on_another_thread_sees_whole_spans() {
         let finished = reader.has_ended();
         while let Some(record) = reader.read() {
             match record {
-                Record::Enter { id, .. } => {
+                Record::Enter { id, .. } | Record::EnterKept { id, .. } => {
                     open.push(id);
                     field_of = Some(id);
                     seen += 1;

@@ -51,7 +51,7 @@ impl ProfilerLayer {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         let callsite = || {
-            let cached = self.cached_callsite(control, id, false);
+            let cached = self.cached(control, id).map(|found| found.callsite);
             cached.or_else(|| Some(ctx.span(&Id::from_u64(id))?.metadata()))
         };
         self.timed == LevelFilter::TRACE || callsite().is_some_and(|callsite| *callsite.level() <= self.timed)
