@@ -62,24 +62,47 @@ impl MemorySeries {
     /// The least significance of a trend that windows support. 2 % of runs without a trend have it.
     const SUPPORTED: f64 = 2.0;
 
+    /// Whether there are enough readings to tell if the memory grows, and they are spread over the steps.
+    #[must_use]
+    pub fn is_long_enough(&self) -> bool {
+        let (Some(first), Some(last)) = (self.points().first(), self.points().last()) else { return false };
+        let points = self.since(first.step + (last.step - first.step) / 4);
+        Self::are_enough(points) && Self::parts(points, Self::PARTS).is_some()
+    }
+
+    /// Returns how many readings, over how many steps, [are enough](Self::is_long_enough) if they are spread evenly: so
+    /// that there are enough after the first quarter.
+    pub(crate) fn enough() -> (usize, u64) {
+        let (points, steps) = Self::ENOUGH;
+        ((points * 4).div_ceil(3), (steps * 4).div_ceil(3))
+    }
+
+    /// Returns the points from a step on.
+    fn since(&self, step: u64) -> &[MemoryPoint] {
+        &self.points()[self.points().partition_point(|point| point.step < step)..]
+    }
+
+    fn are_enough(points: &[MemoryPoint]) -> bool {
+        let (enough_points, enough_steps) = Self::ENOUGH;
+        let steps = points.first().zip(points.last()).map_or(0, |(first, last)| last.step - first.step);
+        points.len() >= enough_points && steps >= enough_steps
+    }
+
     /// Returns how the memory grows, if it does so steadily: not only while the first quarter of the run fills caches,
     /// not by a jump, and not up to a level at which it stays. A growth that began later must have lasted for the
-    /// second half of the run.
+    /// second half of the run. Of a memory that is not read [long enough](Self::is_long_enough), nothing is known.
     pub fn growth(&self) -> Option<MemoryGrowth> {
         let (first, last) = (self.points().first()?.step, self.points().last()?.step);
-        let since = |step: u64| &self.points()[self.points().partition_point(|point| point.step < step)..];
         // In a shorter part, what a step uses for a moment looks more like growth. Eight numbers without a trend rise
         // all the time once in 40,000 times.
-        self.growth_of(since(first + (last - first) / 4), Self::RISING)
-            .or_else(|| self.growth_of(since(first + (last - first) / 2), Self::PARTS - 1))
+        self.growth_of(self.since(first + (last - first) / 4), Self::RISING)
+            .or_else(|| self.growth_of(self.since(first + (last - first) / 2), Self::PARTS - 1))
     }
 
     /// Returns how the memory grows in the last part of the run, if at least so many parts of it are higher than the
     /// one before.
     fn growth_of(&self, points: &[MemoryPoint], enough_rising: usize) -> Option<MemoryGrowth> {
-        let (first, last) = (points.first()?, points.last()?);
-        let (enough_points, enough_steps) = Self::ENOUGH;
-        if points.len() < enough_points || last.step - first.step < enough_steps {
+        if !Self::are_enough(points) {
             return None;
         }
         let trend = Self::trend_of_lowest(points, enough_rising)
@@ -93,15 +116,15 @@ impl MemorySeries {
     pub(crate) fn growth_by(&self, kept_per_step: f64) -> Option<MemoryGrowth> {
         let (first, last) = (self.points().first()?.step, self.points().last()?.step);
         let quarter = first + (last - first) / 4;
-        let points = &self.points()[self.points().partition_point(|point| point.step < quarter)..];
+        let points = self.since(quarter);
         let trend = Self::trend_of_means(points).filter(|trend| {
             let expected = kept_per_step * (last - quarter) as f64;
             let is_expected = trend.bytes >= expected / 2.0 && trend.bytes <= expected * 2.0;
             is_expected && trend.bytes >= self.source().insignificant() as f64
         })?;
-        let (enough_points, enough_steps) = Self::ENOUGH;
-        let is_enough = points.len() >= enough_points && last - quarter >= enough_steps;
-        (is_enough && significance(points) >= Self::SUPPORTED).then(|| self.describe(points, &trend)).flatten()
+        (Self::are_enough(points) && significance(points) >= Self::SUPPORTED)
+            .then(|| self.describe(points, &trend))
+            .flatten()
     }
 
     /// Describes a trend of the last part of the run.

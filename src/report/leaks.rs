@@ -12,6 +12,68 @@ use crate::{
 use rustc_hash::FxHashMap;
 use std::fmt;
 
+/// Whether the memory of a run grows steadily: see [`Report::leaks`].
+///
+/// `Display` writes one line for each leak, or one that says that there is none, or why that is not known.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(tag = "verdict", content = "detail", rename_all = "snake_case"))]
+#[must_use]
+pub enum Leaks {
+    /// These memories grow steadily.
+    Found(Vec<Leak>),
+    /// No memory grows steadily.
+    None,
+    /// The run was too short to tell.
+    TooShort(TooShort),
+    /// No memory was recorded: neither [`Activity::Memory`](crate::Activity::Memory) nor
+    /// [`Activity::Heap`](crate::Activity::Heap) is set, or the report is of files.
+    NotRecorded,
+}
+
+/// What was read of a memory that was not followed long enough to tell whether it grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct TooShort {
+    /// The memory.
+    pub source: MemorySource,
+    /// How often it was read.
+    pub readings: usize,
+    /// The number of steps from the first reading to the last.
+    pub steps: u64,
+    /// The number of readings that it takes, spread over the steps. They are 10 ms apart at first.
+    pub readings_needed: usize,
+    /// The number of steps that it takes.
+    pub steps_needed: u64,
+}
+
+impl fmt::Display for Leaks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Found(leaks) => {
+                let mut gap = "";
+                leaks
+                    .iter()
+                    .try_for_each(|leak| write!(f, "{}possible leak: {leak}", std::mem::replace(&mut gap, "\n")))
+            }
+            Self::None => f.write_str("no memory grows steadily"),
+            Self::TooShort(too_short) => write!(f, "{too_short}"),
+            Self::NotRecorded => f.write_str("whether memory grows is not known: it was not recorded"),
+        }
+    }
+}
+
+impl fmt::Display for TooShort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, readings, steps, readings_needed, steps_needed } = self;
+        let count = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let (times, steps) = (count(*readings as u64, "time"), count(*steps, "step"));
+        write!(f, "too short to tell whether memory leaks: {source} was read {times} in {steps}; it takes ")?;
+        write!(f, "{readings_needed} readings, 10 ms apart at first, spread over {steps_needed} steps")
+    }
+}
+
 /// A memory that grows steadily, and the spans whose allocations outlive their step.
 ///
 /// `Display` writes a few words such as `GPU 0 memory grows by 4.00 MiB a step since step 12 (1.20 GiB so far); full in
@@ -109,14 +171,17 @@ impl Report {
         &self.memory.followed.series
     }
 
-    /// Returns the memory that grows steadily over the run, with the spans that keep it. The report prints them.
+    /// Returns the memory that grows steadily over the run, with the spans that keep it, or that there is none, or that
+    /// the run was too short to tell. The report prints leaks, and that it was too short.
     ///
     /// ```
     /// # fn show(report: &kernspan::Report) {
-    /// assert!(report.leaks().is_empty(), "{}", report.leaks()[0]);
+    /// use kernspan::report::Leaks;
+    ///
+    /// assert_eq!(report.leaks(), Leaks::None, "{}", report.leaks());
     /// # }
     /// ```
-    pub fn leaks(&self) -> Vec<Leak> {
+    pub fn leaks(&self) -> Leaks {
         self.memory.leaks()
     }
 
@@ -174,7 +239,7 @@ impl MemoryOfRun {
         lines
     }
 
-    pub(super) fn leaks(&self) -> Vec<Leak> {
+    pub(super) fn leaks(&self) -> Leaks {
         let growths: Vec<_> =
             self.followed.series.iter().filter_map(|series| Some((series.source(), self.growth(series)?))).collect();
         let follows = |is: &dyn Fn(MemorySource) -> bool| self.followed.series.iter().any(|series| is(series.source()));
@@ -199,7 +264,27 @@ impl MemoryOfRun {
             }
             Leak { source, growth, owners: self.owners(source, growth.bytes_per_step) }
         };
-        growths.iter().filter(|(source, _)| is_cause(*source)).map(leak).collect()
+        let leaks: Vec<_> = growths.iter().filter(|(source, _)| is_cause(*source)).map(leak).collect();
+        if leaks.is_empty() { self.without_leaks() } else { Leaks::Found(leaks) }
+    }
+
+    /// Returns whether there are no leaks, now that none is known.
+    fn without_leaks(&self) -> Leaks {
+        // The others say nothing of leaks.
+        let is_judged = |source| !matches!(source, MemorySource::GpuReserved(_) | MemorySource::GpuDevice(_));
+        let is_short = |series: &&MemorySeries| is_judged(series.source()) && !series.is_long_enough();
+        let short = self.followed.series.iter().filter(is_short).min_by_key(|series| series.points().len());
+        let (readings_needed, steps_needed) = MemorySeries::enough();
+        match short {
+            Some(series) => {
+                let points = series.points();
+                let steps = points.first().zip(points.last()).map_or(0, |(first, last)| last.step - first.step);
+                let (source, readings) = (series.source(), points.len());
+                Leaks::TooShort(TooShort { source, readings, steps, readings_needed, steps_needed })
+            }
+            None if self.followed.series.is_empty() => Leaks::NotRecorded,
+            None => Leaks::None,
+        }
     }
 
     /// Returns how a memory grows. If its course alone does not show it, the windows may: the bytes that spans keep in
@@ -250,7 +335,7 @@ impl MemoryOfRun {
 
 #[cfg(test)]
 mod tests {
-    use super::MemoryOfRun;
+    use super::{Leaks, MemoryOfRun, TooShort};
     use crate::{
         analysis::{FollowedMemory, MemoryPool, MemorySeries, MemorySource},
         trace::{DeviceId, Timestamp},
@@ -258,19 +343,26 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Returns the leaks of 200 steps in which each of these grows by so many bytes a step.
-    fn leaks(growing: &[(MemorySource, u64)]) -> Vec<(MemorySource, Option<u64>)> {
+    /// Returns the leaks of a run in which each of these grows by so many bytes a step, read in each of these steps.
+    fn leaks_in(steps: impl Iterator<Item = u64> + Clone, growing: &[(MemorySource, u64)]) -> Leaks {
         let series = |&(source, bytes): &(MemorySource, u64)| {
             let limit = matches!(source, MemorySource::Gpu(_)).then_some(1000 * MIB);
             let mut series = MemorySeries::new(source, limit);
-            for step in 0..200 {
+            for step in steps.clone() {
                 series.push(step, Timestamp::default(), 100 * MIB + step * bytes);
             }
             series
         };
         let followed = FollowedMemory { series: growing.iter().map(series).collect(), ..FollowedMemory::default() };
-        let run = MemoryOfRun { followed, ..MemoryOfRun::default() };
-        run.leaks().into_iter().map(|leak| (leak.source, leak.growth.full_in)).collect()
+        MemoryOfRun { followed, ..MemoryOfRun::default() }.leaks()
+    }
+
+    /// Returns the leaks of 200 steps.
+    fn leaks(growing: &[(MemorySource, u64)]) -> Vec<(MemorySource, Option<u64>)> {
+        match leaks_in(0..200, growing) {
+            Leaks::Found(leaks) => leaks.into_iter().map(|leak| (leak.source, leak.growth.full_in)).collect(),
+            other => panic!("{other}"),
+        }
     }
 
     #[test]
@@ -284,6 +376,31 @@ mod tests {
         assert_eq!(leaks(&[(gpu, MIB), (used, 0), (reserved, 0)]), [(gpu, full_in)]);
         let other = MemorySource::Gpu(DeviceId::new(1));
         assert_eq!(leaks(&[(other, MIB), (used, MIB)]), [(other, full_in), (used, None)]);
-        assert_eq!(leaks(&[(gpu, 0), (used, 0), (reserved, 100)]), []);
+        assert_eq!(leaks_in(0..200, &[(gpu, 0), (used, 0), (reserved, 100)]), Leaks::None);
+    }
+
+    #[test]
+    fn a_run_that_is_too_short_is_not_called_clean() {
+        let heap = MemorySource::Heap;
+        // 120 MB kept in 1,200 steps that took 0.15 s.
+        let short = leaks_in((0..=1_200).step_by(80), &[(heap, 100_000)]);
+        let known = TooShort { source: heap, readings: 16, steps: 1_200, readings_needed: 22, steps_needed: 54 };
+        assert_eq!(short, Leaks::TooShort(known));
+        assert_eq!(
+            short.to_string(),
+            "too short to tell whether memory leaks: the heap was read 16 times in 1200 steps; it takes 22 readings, \
+             10 ms apart at first, spread over 54 steps"
+        );
+        // Many readings, but few steps; and nearly all in one step.
+        let of = |leaks| matches!(leaks, Leaks::TooShort(TooShort { source: MemorySource::Heap, .. }));
+        assert!(of(leaks_in((0..1_000).map(|reading| reading / 25), &[(heap, MIB)])));
+        assert!(of(leaks_in((0..100).map(|reading| if reading == 99 { 1_000 } else { 0 }), &[(heap, MIB)])));
+        // As long as it says is enough, either way.
+        assert_eq!(leaks_in((0..=63).step_by(3), &[(heap, 0)]), Leaks::None);
+        assert!(matches!(leaks_in((0..=63).step_by(3), &[(heap, MIB)]), Leaks::Found(_)));
+        // A leak of one memory is known, however little another was read.
+        assert_eq!(leaks_in(0..0, &[]), Leaks::NotRecorded);
+        let unused = MemorySource::GpuReserved(DeviceId::new(0));
+        assert_eq!(leaks_in(0..200, &[(heap, 0), (unused, MIB)]), Leaks::None);
     }
 }

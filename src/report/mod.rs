@@ -92,7 +92,7 @@ pub use self::{
     heap_lines::HeapLines,
     idle_pools::IdlePool,
     kernels::{KernelAverage, Kernels},
-    leaks::{Leak, LeakOwner},
+    leaks::{Leak, LeakOwner, Leaks, TooShort},
     memory_peaks::{MemoryOwner, MemoryPeak, MemoryPeaks},
     modules::{ModuleAverage, Modules},
     operations::{OperationAverage, Operations, SortOperationsBy},

@@ -4,7 +4,7 @@ use crate::alone;
 use kernspan::{
     Activity, Collected, Html, Profiler, Report, Schedule,
     analysis::{MemorySeries, MemorySource},
-    report::Leak,
+    report::{Leak, Leaks},
 };
 use std::{collections::HashMap, hint::black_box, thread, time::Duration};
 use tracing::{info_span, subscriber::with_default};
@@ -34,7 +34,11 @@ fn train(steps: u64, pause: Duration, mut step: impl FnMut(u64)) -> Report {
 const MILLI: Duration = Duration::from_millis(1);
 
 fn heap_leak(report: &Report) -> Option<Leak> {
-    report.leaks().into_iter().find(|leak| leak.source == MemorySource::Heap)
+    match report.leaks() {
+        Leaks::Found(leaks) => leaks.into_iter().find(|leak| leak.source == MemorySource::Heap),
+        Leaks::None => None,
+        other => panic!("{other}"),
+    }
 }
 
 #[test]
@@ -86,7 +90,7 @@ fn memory_is_followed_in_every_step_and_shown_in_traces() {
         assert!(series.peak() >= points.iter().map(|point| point.bytes).max().unwrap());
         assert!(series.limit().is_none_or(|limit| limit > series.peak()));
     }
-    assert!(report.leaks().is_empty(), "{:?}", report.leaks());
+    assert!(!matches!(report.leaks(), Leaks::Found(_)), "{}", report.leaks());
 }
 
 /// Ten thousand steps of a program that keeps nothing but a number for each.
@@ -94,11 +98,23 @@ fn memory_is_followed_in_every_step_and_shown_in_traces() {
 fn ten_thousand_clean_steps_raise_no_alarm() {
     let _alone = alone();
     let mut losses = Vec::new();
-    let report = train(10_000, Duration::ZERO, |number| {
+    // Long enough for many readings.
+    let report = train(10_000, MILLI / 10, |number| {
         info_span!("backward", number, text = "a text").in_scope(|| losses.push(number as f64));
         tracing::info!(counter.loss = number as f64);
     });
-    assert!(report.leaks().is_empty(), "{:?}", report.leaks());
+    assert_eq!(report.leaks(), Leaks::None, "{}", report.leaks());
+}
+
+/// The run ends with its second reading: it is not known to be clean.
+#[test]
+fn a_run_of_a_moment_is_too_short_to_tell() {
+    let _alone = alone();
+    let mut kept = Vec::new();
+    let report = train(3, Duration::ZERO, |_| kept.push(black_box(vec![0_u8; 100_000])));
+    let leaks = report.leaks();
+    assert!(matches!(leaks, Leaks::TooShort(_)), "{leaks}");
+    assert!(report.to_string().contains("too short to tell whether memory leaks"), "{report}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The lines of the program that allocate.
 
 use crate::alone;
-use kernspan::{Activity, Html, Profiler, Report, Schedule, report::Leak};
+use kernspan::{Activity, Html, Profiler, Report, Schedule, report::Leaks};
 use std::{backtrace::Backtrace, hint::black_box, panic, thread, time::Duration};
 use tracing::{info_span, subscriber::with_default};
 use tracing_subscriber::prelude::*;
@@ -86,8 +86,8 @@ fn a_leak_names_its_line() {
         }
     });
     let report = profiler.finish().unwrap();
-    let leaks = report.leaks();
-    let owner = leaks.iter().find_map(|leak: &Leak| leak.owners.first()).unwrap_or_else(|| panic!("{leaks:?}"));
+    let Leaks::Found(leaks) = report.leaks() else { panic!("{}", report.leaks()) };
+    let owner = leaks.iter().find_map(|leak| leak.owners.first()).unwrap_or_else(|| panic!("{leaks:?}"));
     assert_eq!(owner.path, ["cache", "train_step"]);
     assert_eq!(owner.line, Some(this_line(LINE)), "{leaks:?}");
     let leak = leaks[0].to_string();

@@ -7,7 +7,7 @@ use burn::tensor::{Device, DeviceKind, Tensor};
 use kernspan::{
     Activity, Collected, Profiler, Report, Schedule, Trace,
     analysis::{MemoryPool, MemorySource},
-    report::Leak,
+    report::{Leak, Leaks},
     trace::{Allocation, Attribution, MemoryChange, Value},
 };
 use kernspan_burn::attach;
@@ -178,7 +178,11 @@ fn leaks_are_found_and_named(device: &Device) {
             }
         });
         let of_burn = |leak: &Leak| matches!(leak.source, MemorySource::Pool(_) | MemorySource::PoolReserved(_));
-        report.leaks().into_iter().filter(of_burn).collect()
+        match report.leaks() {
+            Leaks::Found(leaks) => leaks.into_iter().filter(of_burn).collect(),
+            Leaks::None => Vec::new(),
+            other => panic!("{other}"),
+        }
     };
     assert_eq!(leaks_of(false), []);
     let leaks = leaks_of(true);

@@ -21,7 +21,7 @@ use crate::{
         exporter::{Run, StepSummary},
         json::{Array, Json, Object},
     },
-    report::{Report, StepTimes, units},
+    report::{Leaks, Report, StepTimes, units},
     trace::{Step, StepId, Trace},
 };
 use std::{fmt, sync::Arc, time::Duration};
@@ -188,9 +188,12 @@ impl HtmlReport {
                 section(sections, "answer", "Step", "answer", |section| {
                     answer::write(&self.report, (&self.breakdowns, &ranks), &self.contents, &mut names, section);
                 });
-                let leaks = self.report.leaks().into_iter().map(|leak| leak.to_string());
-                let idle = self.report.idle_pools().into_iter().map(|pool| pool.to_string());
-                let notes: Vec<_> = leaks.chain(idle).collect();
+                let mut notes: Vec<_> = match self.report.leaks() {
+                    Leaks::Found(leaks) => leaks.iter().map(ToString::to_string).collect(),
+                    Leaks::TooShort(too_short) => vec![too_short.to_string()],
+                    Leaks::None | Leaks::NotRecorded => Vec::new(),
+                };
+                notes.extend(self.report.idle_pools().iter().map(ToString::to_string));
                 if !notes.is_empty() {
                     section(sections, "leaks", "Memory that grows, or is idle", "empty", |section| {
                         section.string("note", &notes.join(". "));

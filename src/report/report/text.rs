@@ -7,7 +7,7 @@ use crate::report::CountersBy;
 use crate::report::requests::RequestTable;
 use crate::{
     hint::Hint,
-    report::{step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles},
+    report::{Leaks, step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles},
 };
 use std::fmt;
 
@@ -64,7 +64,10 @@ impl Report {
         self.requests.service_levels.iter().try_for_each(|level| writeln!(f, "{level}"))?;
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))?;
         self.memory_snapshots().iter().try_for_each(|snapshot| write!(f, "{snapshot}"))?;
-        self.leaks().iter().try_for_each(|leak| writeln!(f, "possible leak: {leak}"))?;
+        match self.leaks() {
+            leaks @ (Leaks::Found(_) | Leaks::TooShort(_)) => writeln!(f, "{leaks}")?,
+            Leaks::None | Leaks::NotRecorded => {}
+        }
         self.idle_pools().iter().try_for_each(|pool| writeln!(f, "idle memory: {pool}"))?;
         self.write_vitals(f)?;
         self.write_findings(f)

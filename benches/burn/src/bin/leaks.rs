@@ -125,10 +125,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for peak in report.memory().peaks() {
         println!("peak of the windows: {} bytes", peak.in_use);
     }
-    match report.leaks().as_slice() {
-        [] => println!("no leak"),
-        leaks => leaks.iter().for_each(|leak| println!("leak: {leak}")),
-    }
+    println!("{}", report.leaks());
     report.idle_pools().iter().for_each(|pool| println!("idle: {pool}"));
     println!("losses: {}", report.losses().total());
     let kept: usize = loaders.into_iter().map(|loader| loader.join().map_or(0, |kept| kept.len())).sum();

@@ -102,10 +102,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     for peak_of_window in report.memory().peaks() {
         println!("peak of the windows: {} bytes; of the pool, polled: {peak} bytes", peak_of_window.in_use);
     }
-    match report.leaks().as_slice() {
-        [] => println!("no leak"),
-        leaks => leaks.iter().for_each(|leak| println!("leak: {leak}")),
-    }
+    println!("{}", report.leaks());
     println!("losses: {}", report.losses().total());
     drop(kept);
     Ok(())
