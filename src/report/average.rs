@@ -45,9 +45,9 @@ pub enum SortBy {
 /// [read](crate::CpuTime::spans). Times with `gpu` are those of work on a GPU.
 ///
 /// An instance that is nested in another instance of the same row, as in a recursive function, is one more of the
-/// `calls`, but totals and averages "with nested spans" do not count it again: they are of the `outermost_calls`, and
-/// `average_cpu` times `outermost_calls` is `total_cpu` unless calls were cut. A line below the printed table says so
-/// if there are any.
+/// `calls`, but totals, averages and percentiles "with nested spans" do not count it again: they are of the
+/// `outermost_calls`, and `average_cpu` times `outermost_calls` is `total_cpu` unless calls were cut. A line below the
+/// printed table says so if there are any.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -95,13 +95,13 @@ pub struct Average {
     /// Mean wall-clock time of an outermost call, with nested spans. Time between two enters of a call does not count:
     /// see `latency`.
     pub average_cpu: Duration,
-    /// The median time of a call, with nested spans: half of them took no longer. The median of an even number is the
-    /// mean of the middle two.
+    /// The median time of an outermost call, with nested spans: half of them took no longer. The median of an even
+    /// number is the mean of the middle two.
     ///
-    /// This and the other percentiles are exact in rows of up to 128 calls. Of more, only a histogram of the times
+    /// This and the other percentiles are exact in rows of up to 128 outermost calls. Of more, only a histogram of the times
     /// is kept, and a percentile is less than 1 % from the exact one.
     pub p50_cpu: Duration,
-    /// The 95th percentile of the time of a call, with nested spans: 95 % of them took no longer.
+    /// The 95th percentile of the time of an outermost call, with nested spans: 95 % of them took no longer.
     pub p95_cpu: Duration,
     /// Wall-clock time of the longest call, with nested spans. It is exact.
     pub longest_cpu: Duration,
@@ -224,10 +224,10 @@ impl Average {
         table.number("Total time", rows, |row| units::column_time(row.total_cpu));
         table.number("Avg time", rows, |row| row.unless_all_cut(units::column_time(row.average_cpu))).droppable(13);
         if rows.iter().any(|row| !row.p95_cpu.is_zero()) {
-            table.number("p50", rows, |row| (row.calls > 0).then(|| row.percentile(row.p50_cpu))).droppable(0);
-            table.number("p95", rows, |row| (row.calls > 0).then(|| row.percentile(row.p95_cpu))).droppable(4);
+            table.number("p50", rows, |row| row.has_whole_calls().then(|| row.percentile(row.p50_cpu))).droppable(0);
+            table.number("p95", rows, |row| row.has_whole_calls().then(|| row.percentile(row.p95_cpu))).droppable(4);
             table
-                .number("Longest", rows, |row| (row.calls > 0).then(|| units::column_time(row.longest_cpu)))
+                .number("Longest", rows, |row| row.has_whole_calls().then(|| units::column_time(row.longest_cpu)))
                 .droppable(1);
         }
         table.number("On CPU", rows, |row| row.total_on_cpu.map(units::column_time)).droppable(14);
@@ -282,12 +282,17 @@ impl Average {
 
     /// Whether percentiles of the times of calls are exact, rather than known to three digits.
     pub(crate) fn has_exact_percentiles(&self) -> bool {
-        self.calls <= Durations::EXACT as u64
+        self.outermost_calls <= Durations::EXACT as u64
+    }
+
+    /// Whether there are calls that percentiles are of.
+    pub(crate) fn has_whole_calls(&self) -> bool {
+        self.outermost_calls > 0
     }
 
     /// Returns the text of a mean, which calls that are all cut do not have.
     fn unless_all_cut(&self, text: String) -> Option<String> {
-        (self.calls > 0 || self.cut_calls == 0).then_some(text)
+        (self.has_whole_calls() || self.cut_calls == 0).then_some(text)
     }
 
     /// Returns the text of the first column: the module if the rows are grouped by module, or else the name. If another

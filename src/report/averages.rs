@@ -6,13 +6,10 @@ use super::{
     durations::CallTimes,
     labels,
     table::Table,
-    totals::{CpuTotals, GpuTotals, SpanTotals},
+    totals::{GpuTotals, SpanTotals},
     view::{View, table_of_rows},
 };
-use crate::{
-    analysis::{Flops, percent_of},
-    trace::HeapUse,
-};
+use crate::analysis::percent_of;
 use rustc_hash::FxHashMap;
 use std::{cmp::Reverse, time::Duration};
 
@@ -74,17 +71,10 @@ struct SpanRowTotals {
     node: usize,
     /// All nodes.
     all: SpanTotals,
+    /// The outermost nodes: those that are not nested in another node of the row.
+    outermost: SpanTotals,
+    /// The times of the calls of the outermost nodes.
     times: CallTimes,
-    /// Calls of the outermost nodes: those that are not nested in another node of the row.
-    outermost_calls: u64,
-    /// Time of the outermost nodes.
-    outermost_time: Duration,
-    /// Time of the outermost nodes in whole calls, on the host and on GPUs.
-    outermost_whole: [Duration; 2],
-    outermost_gpu: GpuTotals,
-    outermost_heap: HeapUse,
-    outermost_on_cpu: CpuTotals,
-    outermost_flops: Flops,
 }
 
 /// Rows by path: see [`Averages::paths`].
@@ -244,26 +234,25 @@ impl<'a> Averages<'a> {
 
     /// Makes a row of its totals. `all_cpu` and `all_gpu` are the times of all rows.
     fn average(&self, row: SpanRowTotals, all_cpu: Duration, all_gpu: Duration) -> Average {
-        let SpanRowTotals { node: first, all, times, outermost_calls, outermost_time, .. } = row;
-        let SpanRowTotals { outermost_whole: [whole_time, whole_gpu], outermost_gpu, outermost_flops, .. } = row;
-        let on_cpu = row.outermost_on_cpu;
+        let SpanRowTotals { node: first, all, outermost, times } = row;
         let node = &self.tree.nodes()[first];
         let callers = self.tree.callers(first).take(self.stack_depth);
         let name = self.tree.name(node.name);
         let module = node.module.as_ref().filter(|_| self.by_module);
-        let (calls, outermost) = (all.calls.max(1) as f64, outermost_calls.max(1) as f64);
+        let calls = outermost.calls.max(1) as f64;
         // The middle of a bucket may be past the longest time.
-        let percentile = |percent| times.busy().percentile(percent).unwrap_or_default().min(all.longest);
+        let percentile = |percent| times.busy().percentile(percent).unwrap_or_default().min(outermost.longest);
         let latency = times.latency().map(|latencies| {
-            let percentile = |percent| latencies.percentile(percent).unwrap_or_default().min(all.longest_latency);
+            let percentile = |percent| latencies.percentile(percent).unwrap_or_default().min(outermost.longest_latency);
             Latency {
-                average: all.latency.div_f64(calls),
+                average: outermost.latency.div_f64(calls),
                 p50: percentile(50.0),
                 p95: percentile(95.0),
-                longest: all.longest_latency,
+                longest: outermost.longest_latency,
             }
         });
-        let flops_time = if outermost_gpu.time.is_zero() { outermost_time } else { outermost_gpu.time };
+        let (gpu, on_cpu) = (&outermost.total_gpu, &outermost.on_cpu);
+        let flops_time = if gpu.time.is_zero() { outermost.total_time } else { gpu.time };
         Average {
             name: name.name.clone(),
             target: name.target.clone(),
@@ -275,29 +264,29 @@ impl<'a> Averages<'a> {
             stack: labels::shortened(callers.map(|node| self.tree.name(self.tree.nodes()[node].name).name.as_str())),
             calls: all.calls,
             cut_calls: all.cut_calls,
-            outermost_calls,
+            outermost_calls: outermost.calls,
             enters: all.enters,
             self_cpu: all.self_time,
-            total_cpu: outermost_time,
-            average_cpu: whole_time.div_f64(outermost),
+            total_cpu: outermost.total_time,
+            average_cpu: outermost.whole_time.div_f64(calls),
             p50_cpu: percentile(50.0),
             p95_cpu: percentile(95.0),
-            longest_cpu: all.longest,
+            longest_cpu: outermost.longest,
             latency,
             self_percent: percent_of(all.self_time, all_cpu),
-            total_percent: percent_of(outermost_time, all_cpu),
+            total_percent: percent_of(outermost.total_time, all_cpu),
             flops: all.flops,
-            total_flops: outermost_flops.count,
-            flops_per_second: outermost_flops.per_second(flops_time),
-            gpu_mfu: outermost_flops.percent_of_peak(outermost_gpu.time),
+            total_flops: outermost.total_flops.count,
+            flops_per_second: outermost.total_flops.per_second(flops_time),
+            gpu_mfu: outermost.total_flops.percent_of_peak(gpu.time),
             bytes: all.bytes,
             self_heap: all.self_heap,
-            total_heap: row.outermost_heap,
+            total_heap: outermost.total_heap,
             self_on_cpu: all.on_cpu.known(all.on_cpu.own),
             total_on_cpu: on_cpu.known(on_cpu.total),
             on_cpu_percent: on_cpu.known(percent_of(on_cpu.total, on_cpu.elapsed)),
-            average_gpu: whole_gpu.div_f64(outermost),
-            ..Average::of_gpu(&all.self_gpu, &outermost_gpu, all_gpu)
+            average_gpu: outermost.whole_gpu.div_f64(calls),
+            ..Average::of_gpu(&all.self_gpu, gpu, all_gpu)
         }
     }
 }
@@ -306,33 +295,15 @@ table_of_rows!(Averages, Average, "no spans were recorded");
 
 impl SpanRowTotals {
     fn new(node: usize) -> Self {
-        Self {
-            node,
-            all: SpanTotals::default(),
-            times: CallTimes::default(),
-            outermost_calls: 0,
-            outermost_time: Duration::ZERO,
-            outermost_whole: [Duration::ZERO; 2],
-            outermost_gpu: GpuTotals::default(),
-            outermost_heap: HeapUse::default(),
-            outermost_on_cpu: CpuTotals::default(),
-            outermost_flops: Flops::default(),
-        }
+        Self { node, all: SpanTotals::default(), outermost: SpanTotals::default(), times: CallTimes::default() }
     }
 
     /// Adds a node of the row.
     fn add(&mut self, node: &CallNode, is_outermost: bool) {
         self.all.add(&node.totals);
-        self.times.merge(&node.times);
         if is_outermost {
-            self.outermost_calls += node.totals.calls;
-            self.outermost_time += node.totals.total_time;
-            self.outermost_whole[0] += node.totals.whole_time;
-            self.outermost_whole[1] += node.totals.whole_gpu;
-            self.outermost_gpu.add(&node.totals.total_gpu);
-            self.outermost_heap += node.totals.total_heap;
-            self.outermost_on_cpu.add(&node.totals.on_cpu);
-            self.outermost_flops.add(&node.totals.total_flops);
+            self.outermost.add(&node.totals);
+            self.times.merge(&node.times);
         }
     }
 }

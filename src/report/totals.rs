@@ -23,8 +23,6 @@ pub(super) struct SpanTotals {
     pub(super) whole_gpu: Duration,
     /// Time without nested spans.
     pub(super) self_time: Duration,
-    /// Time of the calls, in which no moment of a thread is counted twice for a call.
-    pub(super) call_time: Duration,
     pub(super) longest: Duration,
     /// Time from the first enter of each call to its last exit.
     pub(super) latency: Duration,
@@ -103,7 +101,6 @@ impl SpanTotals {
     /// last.
     pub(super) fn add_call(&mut self, busy: Duration, latency: Duration) {
         self.calls += 1;
-        self.call_time += busy;
         self.longest = self.longest.max(busy);
         self.latency += latency;
         self.longest_latency = self.longest_latency.max(latency);
@@ -117,7 +114,6 @@ impl SpanTotals {
         self.whole_gpu += other.whole_gpu;
         self.enters += other.enters;
         self.total_time += other.total_time;
-        self.call_time += other.call_time;
         self.self_time += other.self_time;
         self.longest = self.longest.max(other.longest);
         self.latency += other.latency;

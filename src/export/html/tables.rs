@@ -368,7 +368,7 @@ impl SpanTree {
 
 /// Returns a percentile of the times of calls, as precisely as it is known.
 fn percentile(row: &Average, time: Duration) -> Cell {
-    match Cell::from((row.calls > 0).then_some(time)) {
+    match Cell::from(row.has_whole_calls().then_some(time)) {
         Cell::Integer(nanos) if !row.has_exact_percentiles() => Cell::Rough(nanos),
         cell => cell,
     }

@@ -260,6 +260,8 @@ fn recursion_is_not_counted_twice() {
     assert_eq!((down.calls, down.total_cpu, between.total_cpu), (3, micros(40), micros(30)));
     // The average is of what the total counts.
     assert_eq!((down.outermost_calls, down.average_cpu, down.longest_cpu), (1, micros(40), micros(40)));
+    // And so are percentiles: a mean above the longest call but one would be of other calls.
+    assert_eq!((down.p50_cpu, down.p95_cpu), (micros(40), micros(40)));
     let note = "3 calls were inside a call of the same row: only # of Calls counts them again\n";
     let table = report(&spans_trace(&spans)).averages().to_string();
     assert!(table.ends_with(note), "{table}");
