@@ -46,9 +46,11 @@ pub struct ModeUse {
     pub calls: u64,
     /// The number of calls that are cut by the edge of a window.
     pub cut_calls: u64,
-    /// The time of all calls that are not cut.
+    /// The time of all calls that are not cut, without that of other modes inside: `calls` times the
+    /// [mean](Self::mean).
     pub whole: Duration,
-    /// The time on the host, on all threads, without that of other modes inside.
+    /// The time on the host, on all threads, without that of other modes inside. Around calls, it has the time of
+    /// spans that are named after the mode, too: `train` around each `train_step`.
     pub total: Duration,
     /// The time in which GPUs did work that the mode launched. Work that ran at the same time on one GPU counts once.
     pub gpu_busy: Duration,
@@ -120,7 +122,7 @@ impl ModeUse {
         }
     }
 
-    /// Returns the mean time of a call that is not cut, if there is any.
+    /// Returns the mean time of a call that is not cut, without that of other modes inside, if there is any.
     #[must_use]
     pub fn mean(&self) -> Option<Duration> {
         (self.calls > 0).then(|| self.whole.div_f64(self.calls as f64))
@@ -236,6 +238,8 @@ impl Marks {
         let calls = SpanCalls::of(trace);
         // Spans that have another span of the same mode inside.
         let mut has_inner = vec![false; trace.spans().len()];
+        // The time of other modes in each span, without that in another named span inside.
+        let mut of_others = vec![Duration::ZERO; trace.spans().len()];
         for (span, mode) in self.named(trace) {
             let outer = span.stack().skip(1).find(|outer| self.is_named[outer.id().index()]);
             let outer_mode = self.of_span(outer);
@@ -244,8 +248,10 @@ impl Marks {
                 continue;
             }
             get(uses, mode).total += span.duration();
-            if let Some(outer) = outer_mode.map(|outer| get(uses, outer)) {
-                outer.total = outer.total.saturating_sub(span.duration());
+            if let Some((outer, outer_mode)) = outer.zip(outer_mode) {
+                of_others[outer.id().index()] += span.duration();
+                let usage = get(uses, outer_mode);
+                usage.total = usage.total.saturating_sub(span.duration());
             }
         }
         for (span, mode) in self.named(trace).filter(|(span, _)| !has_inner[span.id().index()]) {
@@ -254,7 +260,7 @@ impl Marks {
                 usage.cut_calls += u64::from(is_first);
             } else {
                 usage.calls += u64::from(is_first);
-                usage.whole += span.duration();
+                usage.whole += span.duration().saturating_sub(of_others[span.id().index()]);
             }
         }
     }
@@ -357,6 +363,24 @@ mod tests {
         cut_both_ends(&mut trace, 1);
         let ModeUse { calls, cut_calls, whole, total, .. } = modes(&trace)[0];
         assert_eq!((calls, cut_calls, whole, total), (1, 1, micros(20), micros(70)));
+    }
+
+    #[test]
+    fn calls_take_no_more_than_their_mode() {
+        // Each step of a loop validates: what remains of 3 calls is 3 times their mean.
+        let mut spans = vec![("train", None, 0, 400)];
+        for step in 0..3_u64 {
+            let (start, outer) = (100 * step, 1 + 2 * step as usize);
+            spans.push(("train_step", Some(0), start, start + 80));
+            spans.push(("validate", Some(outer), start + 10, start + 60));
+        }
+        let mut trace = spans_trace(&spans);
+        for (span, (_, parent, ..)) in spans.iter().enumerate() {
+            parent.iter().for_each(|&parent| set_parent(&mut trace, span, parent));
+        }
+        let [training, validation] = modes(&trace)[..] else { panic!("{:?}", modes(&trace)) };
+        assert_eq!((training.calls, training.whole, training.mean()), (3, micros(90), Some(micros(30))));
+        assert_eq!((training.total, validation.whole, validation.total), (micros(250), micros(150), micros(150)));
     }
 
     #[test]

@@ -39,9 +39,12 @@ impl Report {
         let rows = self.modes();
         let mut table = Table::default();
         table.text("Mode", rows, |row| row.mode.to_string());
-        table.number("Calls", rows, |row| units::calls(row.calls, row.cut_calls));
         table.number("Total time", rows, |row| units::column_time(row.total));
+        table.number("Calls", rows, |row| units::calls(row.calls, row.cut_calls));
         table.number("Avg time", rows, |row| row.mean().map(units::column_time));
+        if rows.iter().any(|row| row.whole != row.total) {
+            table.number("In calls", rows, |row| units::column_time(row.whole));
+        }
         if rows.iter().any(|row| !row.gpu_busy.is_zero()) {
             table.number("GPU busy", rows, |row| units::column_time(row.gpu_busy)).droppable(2);
             table.number("Busy %", rows, |row| units::percent(row.gpu_busy_percent())).droppable(4);
@@ -86,8 +89,13 @@ mod tests {
             let row = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}"));
             row.split_whitespace().collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(row("training"), "training 4 240.000 µs 90.000 µs 136.000 µs 56.67% 8 100k --");
-        assert_eq!(row("validation"), "validation 4 120.000 µs 30.000 µs 80.000 µs 66.67% 4 -- 4.98 KiB");
+        assert_eq!(row("training"), "training 240.000 µs 4 60.000 µs 136.000 µs 56.67% 8 100k --");
+        assert_eq!(row("validation"), "validation 120.000 µs 4 30.000 µs 80.000 µs 66.67% 4 -- 4.98 KiB");
+        // Between its calls, a loop does other things.
+        rename(&mut trace, 0, "train");
+        trace.spans[0].cut.end = true;
+        let text = Report::of([&trace]).to_string();
+        assert!(text.contains("In calls") && text.contains("training    "), "{text}");
         #[cfg(feature = "serde")]
         assert_eq!(serde_json::to_value(&report).unwrap()["modes"][1]["mode"], "validation");
     }

@@ -40,9 +40,12 @@ fn modes(report: &Report, names: &mut Names) -> Option<Grid> {
     let rows = report.modes();
     let mut grid = Grid::default();
     grid.names("Mode", rows, names, |row| row.mode.as_str());
-    grid.column(("# of Calls", Unit::Number, "without calls cut by the edge of a window"), rows, |row| row.calls);
     grid.column(("Total time", Unit::Total, "on the host, without other modes inside"), rows, |row| row.total);
-    grid.column(("Average", Unit::Time, "of a call"), rows, ModeUse::mean);
+    grid.column(("# of Calls", Unit::Number, "without calls cut by the edge of a window"), rows, |row| row.calls);
+    grid.column(("Average", Unit::Time, "of a call, without other modes inside"), rows, ModeUse::mean);
+    if rows.iter().any(|row| row.whole != row.total) {
+        grid.column(("In calls", Unit::Total, "the rest of the total time is around them"), rows, |row| row.whole);
+    }
     grid.column(("GPU busy", Unit::Total, "with work that the mode launched"), rows, |row| row.gpu_busy);
     grid.column(("Kernels", Unit::Number, ""), rows, |row| nonzero(row.kernels));
     grid.column(("Samples/s", Unit::Rate, "of the total time"), rows, ModeUse::samples_per_second);
