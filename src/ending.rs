@@ -113,7 +113,7 @@ impl Ending {
     }
 
     /// Ends the recording and waits for the exporters. What the flight recorder has kept is written if `badly`. Returns
-    /// `None` if it has ended already, or in a fork.
+    /// `None` if it has ended already. In a fork, nothing ends, and the report says so.
     pub(crate) fn end(&self, badly: bool) -> Option<Outcome> {
         if let Some(because) = &self.off {
             let mut outcome = Outcome::default();
@@ -127,7 +127,9 @@ impl Ending {
             #[cfg(feature = "serving")]
             std::mem::forget(self.serving.try_lock().map(|mut serving| serving.take()));
             std::mem::forget((pipeline, Arc::clone(&self.session)));
-            return None;
+            let mut outcome = Outcome::default();
+            outcome.report.add_hints(vec![Hint::Forked]);
+            return Some(outcome);
         }
         // Locked until the end, so that others wait for it.
         let mut running = self.pipeline.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,6 +166,10 @@ impl Ending {
             return;
         }
         let Some(Outcome { report, failures }) = self.end(badly) else { return };
+        // Standard error is the parent's, too, which has the recording.
+        if report.hints().contains(&Hint::Forked) {
+            return;
+        }
         // `eprintln!` would panic if standard error is closed, and so abort a program that is already panicking.
         let mut stderr = io::stderr().lock();
         if self.shown.report {

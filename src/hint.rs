@@ -15,6 +15,9 @@ pub enum Hint {
         /// The reason: a setting, or that there is none.
         because: String,
     },
+    /// Nothing of this process was recorded: it was forked from the one that records, and has none of the profiler's
+    /// threads.
+    Forked,
     /// No spans were recorded: the layer was never in a subscriber that the program uses.
     NotInstalled,
     /// No spans were recorded: the schedule is [manual](crate::Schedule::manual), and
@@ -125,6 +128,10 @@ impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Off { because } => write!(f, "the profiler is off, and recorded nothing ({because})"),
+            Self::Forked => f.write_str(
+                "recording does not continue in this process, which was forked from the one that records: what was \
+                 recorded before is in the report of that process",
+            ),
             Self::NotInstalled => f.write_str(
                 "the profiler's layer was never in use: add it to the program's subscriber, as in \
                  tracing_subscriber::registry().with(layer).init()",

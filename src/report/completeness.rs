@@ -19,6 +19,8 @@ pub struct Completeness {
     pub(super) failed_exports: Option<u64>,
     /// The kinds of things that did not reach a collector, each with its number.
     pub(super) undelivered: Vec<(&'static str, u64)>,
+    /// Whether this process was forked from the one that records, so that nothing of it is recorded.
+    pub(super) is_forked: bool,
 }
 
 impl Completeness {
@@ -44,7 +46,8 @@ impl Completeness {
 
     /// Whether nothing is missing.
     pub fn is_complete(&self) -> bool {
-        self.losses.is_empty() && self.failed_exports.unwrap_or(0) == 0 && self.undelivered.is_empty()
+        let is_delivered = self.failed_exports.unwrap_or(0) == 0 && self.undelivered.is_empty();
+        self.losses.is_empty() && is_delivered && !self.is_forked
     }
 
     /// Returns the sentence to show above all figures, if so many records were dropped that they mislead.
@@ -84,6 +87,9 @@ impl fmt::Display for Completeness {
         };
         let Losses { fields, truncated, steps, counters, stack_samples, gpu_counter_samples, unread, .. } = self.losses;
         let mut parts = Vec::new();
+        if self.is_forked {
+            parts.push("spans of this process were not recorded: it was forked from the one that records".to_owned());
+        }
         let mut add = |number: u64, what, outcome| {
             if number > 0 {
                 parts.push(count(number, what, outcome));
@@ -117,6 +123,7 @@ mod tests {
         let cases = [
             Completeness { failed_exports: Some(3), ..Completeness::default() },
             Completeness { undelivered: vec![("spans", 2225)], ..Completeness::default() },
+            Completeness { is_forked: true, ..Completeness::default() },
             Completeness { losses: Losses { truncated: 1, ..Losses::default() }, ..Completeness::default() },
             Completeness { losses: Losses { stack_samples: 3, ..Losses::default() }, ..Completeness::default() },
             Completeness { losses: Losses { gpu_counter_samples: 1, ..Losses::default() }, ..Completeness::default() },
@@ -125,6 +132,7 @@ mod tests {
         let expected = [
             "3 exports failed",
             "2225 spans not delivered",
+            "spans of this process were not recorded: it was forked from the one that records",
             "1 field cut to 1024 bytes",
             "3 stack samples lost",
             "1 GPU counter sample lost",

@@ -300,6 +300,7 @@ impl Report {
             kept: self.records,
             failed_exports: self.failed_exports,
             undelivered: undelivered.filter(|(_, lost)| *lost > 0).collect(),
+            is_forked: self.hints.contains(&Hint::Forked),
         }
     }
 

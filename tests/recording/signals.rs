@@ -232,6 +232,37 @@ mod forks {
         fn fork() -> i32;
     }
 
+    /// The report of a fork does not say that it has all of its zero spans.
+    #[test]
+    fn the_report_of_a_fork_says_that_recording_does_not_continue() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = "forks::the_report_of_a_fork_says_that_recording_does_not_continue";
+        let running = program(name, folder.path(), || {
+            let profiler = train(|builder| builder);
+            let (mut said, mut says) = std::io::pipe().unwrap();
+            // SAFETY: the fork runs the code below, and has no other threads.
+            let process = unsafe { fork() };
+            if process == 0 {
+                tracing::info_span!("child").in_scope(|| ());
+                let report = profiler.finish().unwrap();
+                says.write_all(format!("{} {report}", report.completeness().is_complete()).as_bytes()).unwrap();
+                // SAFETY: it ends the process, without handlers of its parent.
+                unsafe { libc::_exit(0) }
+            }
+            drop(says);
+            let mut text = String::new();
+            said.read_to_string(&mut text).unwrap();
+            waitpid(Pid::from_raw(process), WaitOptions::empty()).unwrap();
+            assert!(text.starts_with("false "), "{text}");
+            assert!(text.contains("\nincomplete: spans of this process were not recorded: it was forked"), "{text}");
+            assert!(text.contains("\nrecording does not continue in this process"), "{text}");
+            let report = profiler.finish().unwrap();
+            assert!(report.completeness().is_complete() && report.spans() == 1, "{report}");
+        });
+        let ended = running.wait();
+        assert!(ended.status.success() && is_saved(folder.path()), "{ended:?}");
+    }
+
     /// A fork has no thread that could save anything, so that it would only lose the signal.
     #[test]
     fn a_signal_ends_a_fork_at_once() {
