@@ -249,6 +249,15 @@ mod tests {
     }
 
     #[test]
+    fn all_names_of_activities_are_documented() {
+        let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md")).unwrap();
+        let line = text.lines().find(|line| line.starts_with("| `activities`")).unwrap();
+        for (name, _) in super::ACTIVITIES {
+            assert!(line.contains(&format!("`{name}`")), "{name} is not in {line}");
+        }
+    }
+
+    #[test]
     fn ranges_are_written_as_in_rust() {
         for (text, expected) in [("100..110", "100..110"), ("5..=9", "5..10"), ("7..", "7.."), ("..3", "0..3")] {
             assert_eq!(text.parse::<StepRange>().unwrap().to_string(), expected, "{text}");
