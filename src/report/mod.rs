@@ -75,6 +75,7 @@ mod sampled_lines;
 mod short_names;
 mod step_times;
 mod table;
+mod time_tree;
 mod totals;
 mod view;
 mod vitals;
@@ -102,6 +103,7 @@ pub use self::{
     sampled_lines::{Functions, Lines},
     step_times::{SlowStep, StepTimes},
     table::{Column, Table},
+    time_tree::TimeTree,
     vitals::EnergyRates,
     wrap::Prose,
 };

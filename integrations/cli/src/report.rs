@@ -17,7 +17,7 @@ use kernspan::{
     export::HtmlReport,
     report::{
         Averages, CounterTable, Functions, Kernels, Lines, MemoryPeak, MemoryPeaks, Modules, Operations, SortBy,
-        SortOperationsBy, units,
+        SortOperationsBy, TimeTree, units,
     },
 };
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 /// Print where the time went: tables of spans, kernels, operations, steps and memory
 ///
 /// By default, this is an overview: the spans, the ten longest kernels and operations, and a summary of steps, GPUs and
-/// losses. --kernels, --model, --operations, --counters, --lines, --functions, --launches, --streams, --steps,
+/// losses. --tree, --kernels, --model, --operations, --counters, --lines, --functions, --launches, --streams, --steps,
 /// --memory, --callers, --callees and --torch print single tables instead. Several files are added up.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -51,6 +51,12 @@ pub(crate) struct Args {
     /// Print the time of each kernel and kind of copy on the GPU
     #[arg(long)]
     kernels: bool,
+    /// Print the tree of spans: what a flame graph draws, with small spans folded
+    #[arg(long)]
+    tree: bool,
+    /// With --tree: how deeply nested spans are printed [default: 32]
+    #[arg(long, requires = "tree", value_name = "LEVELS", value_parser = output::limit)]
+    depth: Option<usize>,
     /// Print the modules of the model: parameters, FLOPs, FLOPs per parameter, times and memory
     #[arg(long)]
     model: bool,
@@ -107,6 +113,7 @@ const AFTER_HELP: &str = "\
 Examples:
   kernspan report runs/mnist
   kernspan report --sort self-gpu -n 20 trace.pt.trace.json.gz
+  kernspan report --tree runs/mnist
   kernspan report --kernels --by-shape window.kernspan
   kernspan report --lines --in-span backward runs/mnist
   kernspan report --model runs/mnist
@@ -159,6 +166,9 @@ impl Args {
         if self.torch {
             let rows = self.style.rows(self.limit, Averages::LIMIT);
             sections.push(torch::section(read.traces(), self.sort, rows));
+        }
+        if self.tree {
+            sections.push(self.tree(report));
         }
         if self.kernels {
             sections.push(self.kernels(report, Kernels::LIMIT));
@@ -249,6 +259,20 @@ impl Args {
             title: "Spans".to_owned(),
             key: "averages",
             table: (!rows.is_empty()).then(|| averages.table()),
+            empty: "no spans were recorded",
+            rows: rows.iter().map(json).collect(),
+            ..Section::default()
+        }
+    }
+
+    fn tree(&self, report: &Report) -> Section {
+        let tree = report.time_tree().limit(self.style.rows(self.limit, TimeTree::LIMIT));
+        let tree = tree.depth(self.depth.unwrap_or(self.style.rows(None, TimeTree::DEPTH)));
+        let rows = tree.rows();
+        Section {
+            title: "Tree".to_owned(),
+            key: "tree",
+            table: (!rows.is_empty()).then(|| tree.table()),
             empty: "no spans were recorded",
             rows: rows.iter().map(json).collect(),
             ..Section::default()

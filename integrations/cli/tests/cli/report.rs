@@ -18,6 +18,8 @@ fn tables_are_as_they_were() {
             ("transformer", "report --limit 20", torch("transformer-shapes")),
             ("transformer_torch", "report --torch --limit 20", torch("transformer-shapes")),
             ("transformer_top", "top", torch("transformer")),
+            ("candle_tree", "report --tree", window("candle")),
+            ("transformer_tree", "report --tree --depth 4", torch("transformer")),
             ("training_launches", "report --launches --streams", window("training")),
             ("training_steps", "steps", window("training")),
             ("training_breakdown", "steps --breakdown", window("training")),
