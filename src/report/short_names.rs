@@ -11,6 +11,8 @@ pub(super) enum KeptEnd {
     /// The last part, as of a path.
     #[default]
     End,
+    /// Both, after the indentation, as of a name in a tree.
+    Both,
 }
 
 /// Returns each of the names in at most `width` columns of text.
@@ -21,6 +23,9 @@ pub(super) enum KeptEnd {
 pub(super) fn short_names(names: &[String], width: usize, kept_end: KeptEnd) -> Vec<String> {
     if names.iter().all(|name| name.width() <= width) {
         return names.to_vec();
+    }
+    if kept_end == KeptEnd::Both {
+        return names.iter().map(|name| cut_indented(name, width)).collect();
     }
     let parts: Vec<Parts<'_>> = names.iter().map(|name| Parts::of(name, kept_end)).collect();
     let mut by_end: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
@@ -48,6 +53,13 @@ pub(super) fn short_names(names: &[String], width: usize, kept_end: KeptEnd) -> 
         .collect();
     tell_apart(names, &mut short, width);
     short
+}
+
+/// Returns a name in at most `width` columns, of which its indentation takes half at the most.
+fn cut_indented(name: &str, width: usize) -> String {
+    let text = name.trim_start_matches(' ');
+    let indent = (name.len() - text.len()).min(width / 2);
+    " ".repeat(indent) + &cut_middle(text, width - indent)
 }
 
 /// Returns whether different names are the same in their short form.

@@ -213,6 +213,11 @@ impl Column {
         self.has_functions = true;
     }
 
+    /// Has texts keep their indentation and both ends if they are shortened.
+    pub(super) fn keep_indent(&mut self) {
+        self.kept_end = KeptEnd::Both;
+    }
+
     /// Returns the texts in at most `width` columns.
     fn short_cells(&self, width: usize) -> Vec<String> {
         match self.is_text {

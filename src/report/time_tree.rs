@@ -15,8 +15,8 @@ use std::{fmt, time::Duration};
 /// row, wherever in the run they were; so 72 calls of `linear` in the attention and in the MLP of 12 blocks are a row in
 /// each. What is around a span is what it works for: see [`Span::caller`](crate::trace::Span::caller).
 ///
-/// Rows are sorted by their time on the host or on GPUs, whichever is longer. The printed tree folds small ones into a
-/// line that says how many there are.
+/// Rows are sorted by their time on the host or on GPUs, whichever is longer. In the printed tree, those that took less
+/// than 1 % of the time are folded into a line that says how many there are, and more if they are past the limit.
 ///
 /// ```
 /// use kernspan::Profiler;
@@ -37,6 +37,10 @@ pub struct TimeTree<'a> {
     depth: usize,
     view: View,
 }
+
+/// The share of the time of all threads, and of all GPU work, in percent below which rows are folded. What saves less
+/// is no finding, either.
+const SMALL: f64 = 1.0;
 
 /// What is written next: a row, or several that are folded into a line, by their indices.
 enum Next {
@@ -65,8 +69,6 @@ impl TimeTree<'_> {
     pub const LIMIT: usize = 100;
     /// The nesting depth of spans that are shown by default. Names of deeper ones have no room next to their times.
     pub const DEPTH: usize = 32;
-    /// The share of the time of all threads, and of all GPU work, in percent below which rows are folded.
-    const SMALL: f64 = 1.0;
 
     view_methods!("Limits the number of rows. By default, [`Self::LIMIT`].");
 
@@ -81,72 +83,17 @@ impl TimeTree<'_> {
     /// [`stack`](Average::stack) says what is around them.
     #[must_use]
     pub fn rows(&self) -> Vec<Average> {
-        self.lines(0.0).0.into_iter().map(|line| line.row).collect()
-    }
-
-    /// Returns the lines of the tree, in which rows with a smaller share than this are folded, and the number of rows
-    /// that are left out.
-    fn lines(&self, small: f64) -> (Vec<Line>, usize) {
-        let PathRows { rows, left_out } = self.averages.paths(self.view.limit, self.depth);
-        let all_gpu: Duration = rows.iter().map(|(row, _)| row.self_gpu).sum();
-        let own = |row: &Average| row.total_percent.max(percent_of(row.total_gpu, all_gpu));
-        let mut shares: Vec<f64> = rows.iter().map(|(row, _)| own(row)).collect();
-        // Rows of one depth are sorted by time, and come after what is around them.
-        let (mut inner, mut roots) = (vec![Vec::new(); rows.len()], Vec::new());
-        for (index, (_, parent)) in rows.iter().enumerate().rev() {
-            match parent {
-                Some(parent) => {
-                    inner[*parent].push(index);
-                    // What works for a span on another thread may take longer.
-                    shares[*parent] = shares[*parent].max(shares[index]);
-                }
-                None => roots.push(index),
-            }
-        }
-        let mut rows: Vec<Average> = rows.into_iter().map(|(row, _)| row).collect();
-        let mut lines = Vec::with_capacity(rows.len());
-        // The next line comes last.
-        let mut next: Vec<(usize, Next)> = Vec::new();
-        let push = |depth: usize, indices: Vec<usize>, next: &mut Vec<(usize, Next)>| {
-            let (folded, shown): (Vec<_>, Vec<_>) = indices.iter().partition(|&&index| shares[index] < small);
-            // One line takes as much room as the one that stands for it.
-            if folded.len() > 1 {
-                next.push((depth, Next::Folded(folded)));
-                next.extend(shown.into_iter().map(|index| (depth, Next::Row(index))));
-            } else {
-                next.extend(indices.into_iter().map(|index| (depth, Next::Row(index))));
-            }
-        };
-        push(0, roots, &mut next);
-        while let Some((depth, line)) = next.pop() {
-            let indent = "  ".repeat(depth);
-            match line {
-                Next::Row(index) => {
-                    push(depth + 1, std::mem::take(&mut inner[index]), &mut next);
-                    let row = std::mem::take(&mut rows[index]);
-                    lines.push(Line { label: format!("{indent}{}", row.name), row, is_folded: false });
-                }
-                Next::Folded(indices) => {
-                    let total = |time: fn(&Average) -> Duration| indices.iter().map(|&index| time(&rows[index])).sum();
-                    let (total_cpu, total_gpu) = (total(|row| row.total_cpu), total(|row| row.total_gpu));
-                    let label = format!("{indent}… {} more", indices.len());
-                    lines.push(Line {
-                        label,
-                        row: Average { total_cpu, total_gpu, ..Average::default() },
-                        is_folded: true,
-                    });
-                }
-            }
-        }
-        (lines, left_out)
+        let PathRows { rows, .. } = self.averages.paths(self.view.limit, self.depth);
+        lines(rows, usize::MAX).into_iter().map(|line| line.row).collect()
     }
 
     /// Returns the tree as it is printed, for programs that print it in another format.
     pub fn table(&self) -> Table {
-        let (lines, left_out) = self.lines(Self::SMALL);
+        let PathRows { rows, left_out } = self.averages.paths(usize::MAX, self.depth);
+        let lines = lines(rows, self.view.limit);
         let rows = &lines[..];
         let mut table = Table::default();
-        table.text("Name", rows, |line| line.label.clone()).keep_start();
+        table.text("Name", rows, |line| line.label.clone()).keep_indent();
         table.number("Total time", rows, |line| units::column_time(line.row.total_cpu));
         table.number("Total %", rows, |line| line.known(|row| units::percent(row.total_percent)));
         table.number("Self time", rows, |line| line.known(|row| units::column_time(row.self_cpu))).droppable(2);
@@ -173,6 +120,71 @@ impl Line {
     fn known(&self, text: fn(&Average) -> String) -> Option<String> {
         (!self.is_folded).then(|| text(&self.row))
     }
+}
+
+/// Returns the lines of the tree of these rows, each of which has the index of the row around it. Small rows are folded
+/// if `most` is limited, and so many that no more than `most` are left.
+fn lines(rows: Vec<(Average, Option<usize>)>, most: usize) -> Vec<Line> {
+    let all_gpu: Duration = rows.iter().map(|(row, _)| row.self_gpu).sum();
+    let own = |row: &Average| row.total_percent.max(percent_of(row.total_gpu, all_gpu));
+    let mut shares: Vec<f64> = rows.iter().map(|(row, _)| own(row)).collect();
+    // Rows of one depth are sorted by time, and come after what is around them.
+    let (mut inner, mut roots) = (vec![Vec::new(); rows.len()], Vec::new());
+    for (index, (_, parent)) in rows.iter().enumerate().rev() {
+        match parent {
+            Some(parent) => {
+                inner[*parent].push(index);
+                // What works for a span on another thread may take longer.
+                shares[*parent] = shares[*parent].max(shares[index]);
+            }
+            None => roots.push(index),
+        }
+    }
+    let mut sorted = shares.clone();
+    sorted.sort_unstable_by(|a, b| b.total_cmp(a));
+    let small = if most == usize::MAX {
+        0.0
+    } else {
+        sorted.get(most.saturating_sub(1)).map_or(SMALL, |least| least.max(SMALL))
+    };
+    let mut rows: Vec<Average> = rows.into_iter().map(|(row, _)| row).collect();
+    let mut lines = Vec::with_capacity(rows.len());
+    // The next line comes last.
+    let mut next: Vec<(usize, Next)> = Vec::new();
+    let push = |depth: usize, indices: Vec<usize>, next: &mut Vec<(usize, Next)>| {
+        let (folded, shown): (Vec<_>, Vec<_>) = indices.iter().partition(|&&index| shares[index] < small);
+        // One line takes as much room as the one that stands for it.
+        if folded.len() > 1 {
+            next.push((depth, Next::Folded(folded)));
+            next.extend(shown.into_iter().map(|index| (depth, Next::Row(index))));
+        } else {
+            next.extend(indices.into_iter().map(|index| (depth, Next::Row(index))));
+        }
+    };
+    push(0, roots, &mut next);
+    while let Some((depth, line)) = next.pop() {
+        let indent = "  ".repeat(depth);
+        match line {
+            Next::Row(index) => {
+                if shares[index] >= small {
+                    push(depth + 1, std::mem::take(&mut inner[index]), &mut next);
+                }
+                let row = std::mem::take(&mut rows[index]);
+                lines.push(Line { label: format!("{indent}{}", row.name), row, is_folded: false });
+            }
+            Next::Folded(indices) => {
+                let total = |time: fn(&Average) -> Duration| indices.iter().map(|&index| time(&rows[index])).sum();
+                let (total_cpu, total_gpu) = (total(|row| row.total_cpu), total(|row| row.total_gpu));
+                let label = format!("{indent}… {} more", indices.len());
+                lines.push(Line {
+                    label,
+                    row: Average { total_cpu, total_gpu, ..Average::default() },
+                    is_folded: true,
+                });
+            }
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -229,6 +241,13 @@ step             2.000 ms  100.00%   20.000 µs           2
         let shallow = report.time_tree().depth(2).to_string();
         assert!(shallow.contains("\n  backward ") && shallow.ends_with("7 more rows\n"), "{shallow}");
         assert_eq!(report.time_tree().limit(1).rows().len(), 1);
+        // Past the limit, rows are folded where they are.
+        let few = report.time_tree().limit(3).to_string();
+        assert!(few.contains("\n  backward ") && few.contains("\n    … 3 more   316.000 µs"), "{few}");
+        // Indentation stays where there is no room for names.
+        let long = [("step", None, 0, 100), ("a::name::that::is::so::long::that::it::is::cut", Some(0), 0, 90)];
+        let narrow = Report::of([&spans_trace(&long)]).time_tree().width(70).to_string();
+        assert!(narrow.contains("\n  a::name"), "{narrow}");
     }
 
     #[test]
