@@ -16,6 +16,7 @@
 //! | `op.bytes` | spans, operations | bytes moved |
 //! | `op.input` | spans | the stage of the input pipeline: `read`, `preprocess`, `enqueue`, or `load` for all of it |
 //! | `op.wait` | spans | what the span waits for while it does nothing itself: `lock`, `sleep`, or anything else |
+//! | `op.location` | spans | the place in the source that the span stands for, if it is not where the span is written |
 //! | `op.gemm` | spans, operations | the size of the matrix product, m×n×k, such as `64x512x512` |
 //! | `request.intended_start` | requests | when the request was to start, in nanoseconds since 1970 (UTC) |
 //! | `request.tokens` | events in requests | the number of tokens that were generated just now |
@@ -104,6 +105,9 @@ pub const BYTES: &str = "op.bytes";
 pub const INPUT: &str = "op.input";
 /// What a span waits for.
 pub const WAIT: &str = "op.wait";
+/// The place in the source that a span stands for, as `src/main.rs:12`, such as the caller of a function that makes the
+/// span.
+pub const LOCATION: &str = "op.location";
 /// The size of a matrix product.
 pub const GEMM: &str = "op.gemm";
 /// When a request was to start, in nanoseconds since 1970 (UTC).

@@ -1,8 +1,12 @@
-use std::iter::FusedIterator;
+use std::{iter::FusedIterator, panic::Location};
 
 /// An iterator that runs each `next` in a span named [`Data::NAME`]; made by [`data`].
 #[derive(Clone, Debug)]
-pub struct Data<I>(I);
+pub struct Data<I> {
+    batches: I,
+    /// Where [`data`] was called: the loop that waits.
+    caller: &'static Location<'static>,
+}
 
 impl Data<()> {
     /// The name of the spans.
@@ -21,19 +25,22 @@ impl Data<()> {
 ///     assert_eq!(batch.len(), 2);
 /// }
 /// ```
+#[track_caller]
 pub fn data<I: IntoIterator>(batches: I) -> Data<I::IntoIter> {
-    Data(batches.into_iter())
+    Data { batches: batches.into_iter(), caller: Location::caller() }
 }
 
 impl<I: Iterator> Iterator for Data<I> {
     type Item = I::Item;
 
     fn next(&mut self) -> Option<I::Item> {
-        tracing::info_span!(Data::NAME).in_scope(|| self.0.next())
+        let Self { batches, caller } = self;
+        let span = tracing::info_span!(Data::NAME, op.location = %format_args!("{}:{}", caller.file(), caller.line()));
+        span.in_scope(|| batches.next())
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
+        self.batches.size_hint()
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     window::Window,
 };
 use crate::{
-    trace::{Span, SpanId, Trace},
+    trace::{Span, SpanId, Trace, Value, convention},
     units,
 };
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Place {
             path.push(format!("[{} more]", depth - DEPTH));
         }
         path.reverse();
-        Self { path, location: span.callsite().location() }
+        Self { path, location: source(span) }
     }
 }
 
@@ -60,9 +60,20 @@ pub(super) fn counters(window: &Window<'_>, span: Option<SpanId>) -> Option<Stri
     ))
 }
 
+/// The place in the program's own source that a span stands for, as `file:line`: that of the span around one of
+/// kernspan's integrations, which nobody can change.
+fn source(span: Span<'_>) -> Option<String> {
+    let is_users = |span: &Span<'_>| {
+        let module = span.callsite().target().split("::").next().unwrap_or_default();
+        !matches!(module, "kernspan_candle" | "kernspan_burn")
+    };
+    let said = span.field(convention::LOCATION).and_then(Value::as_str).map(str::to_owned);
+    said.or_else(|| span.stack().find(is_users)?.callsite().location())
+}
+
 /// The file, without the folders around it, and the line.
 fn location(span: Span<'_>) -> Option<String> {
-    let location = span.callsite().location()?;
+    let location = source(span)?;
     Some(location.rsplit(['/', '\\']).next().unwrap_or(&location).to_owned())
 }
 

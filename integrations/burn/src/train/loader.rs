@@ -1,4 +1,4 @@
-use crate::{data::in_data_span, profiled::Profiled};
+use crate::{Data, profiled::Profiled};
 use burn::{
     data::{
         dataloader::{DataLoader, DataLoaderIterator, Progress},
@@ -168,10 +168,10 @@ impl<B> Iterator for Batches<'_, B> {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.role != Role::Training {
-            return in_data_span(|| self.batches.next());
+            return tracing::info_span!(Data::NAME).in_scope(|| self.batches.next());
         }
         self.open = None;
-        let batch = in_data_span(|| self.batches.next());
+        let batch = tracing::info_span!(Data::NAME).in_scope(|| self.batches.next());
         if let Some(Ok(_)) = batch {
             self.open = Some(tracing::info_span!(Profiled::ITERATION).entered());
         }
