@@ -4,7 +4,7 @@ use super::{
     counter_use::{self, CounterSubject, CounterUse},
     critical_path::{self, PathPart},
     finding::Finding,
-    findings,
+    findings::{self, WindowFindings},
     flops::SpanFlops,
     gpu_steps,
     gpu_usage::StepGpu,
@@ -52,7 +52,8 @@ pub struct Analysis<'a> {
 /// is not kept.
 #[derive(Debug)]
 struct Simulated {
-    findings: Vec<Finding>,
+    /// Nothing if the window cannot be simulated.
+    found: Option<WindowFindings>,
     typical_step: Option<TypicalStep>,
     critical_path: Vec<PathPart>,
 }
@@ -90,7 +91,12 @@ impl<'a> Analysis<'a> {
     /// Causes that save less than one percent are left out.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
-        &self.simulated().findings
+        self.found().map_or(&[], |found| &found.findings)
+    }
+
+    /// Returns all that rules say of the window; `None` if they could not look at it.
+    pub(crate) fn found(&self) -> Option<&WindowFindings> {
+        self.simulated().found.as_ref()
     }
 
     /// Returns the time of a typical step: see [`TypicalStep`]. `None` if no whole step was recorded.
@@ -303,12 +309,13 @@ impl<'a> Analysis<'a> {
         self.simulated.get_or_init(|| match Simulation::of(self.trace) {
             Some(simulation) => {
                 let critical_path = critical_path::critical_path(&simulation);
-                let typical_step = Some(TypicalStep::of(&simulation));
-                Simulated { findings: findings::findings(simulation, self.counter_uses()), typical_step, critical_path }
+                let typical_step = TypicalStep::of(&simulation);
+                let found = findings::findings(simulation, self.counter_uses(), typical_step.own);
+                Simulated { found: Some(found), typical_step: Some(typical_step), critical_path }
             }
             None => {
                 let typical_step = TypicalStep::of_durations(self.trace);
-                Simulated { findings: Vec::new(), typical_step, critical_path: Vec::new() }
+                Simulated { found: None, typical_step, critical_path: Vec::new() }
             }
         })
     }

@@ -71,6 +71,7 @@ pub(crate) fn exposed_collective(trace: &Trace) -> Option<Finding> {
         saving,
         step: step.max(Duration::from_nanos(1)),
         steps: u64::from(steps),
+        each: None,
     })
 }
 

@@ -1,6 +1,9 @@
 //! Findings: what makes a step slow, and what a change would save.
 
-use crate::trace::{Step, Timestamp, Trace};
+use crate::{
+    trace::{Step, Timestamp, Trace},
+    units,
+};
 use std::{fmt, time::Duration};
 
 /// A reason why steps take longer than they need to, and the time that a change would save.
@@ -27,12 +30,14 @@ pub struct Finding {
     pub remedies: Vec<Remedy>,
     /// The time that a step would be shorter by.
     pub saving: Saving,
-    /// The time of a step as it is, without the cost of recording: the mean, or, if no GPU activity was recorded, the
-    /// median. It is the mean in [`OutlierSteps`](FindingKind::OutlierSteps) in any case, and as recorded in findings
-    /// about the machine.
+    /// The time of a typical step as it is, without the cost of recording: [`TypicalStep::own`](super::TypicalStep). It
+    /// is the same in all findings of a list. What slow steps cost may be more, as it is spread over all steps.
     pub step: Duration,
     /// The number of steps that were looked at.
     pub steps: u64,
+    /// The time of a step that the title names, if it does, so that windows of a run can be added up.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(crate) each: Option<Duration>,
 }
 
 /// A change that would help, and the time that it would save.
@@ -303,6 +308,36 @@ impl fmt::Display for FindingKind {
 const WHOLE_PROGRAM: f64 = 0.4;
 
 impl Finding {
+    /// A finding saves at least this part of a step.
+    pub(crate) const LEAST_SHARE: f64 = 0.01;
+
+    /// Whether it saves enough to be reported.
+    pub(crate) fn is_notable(&self) -> bool {
+        self.saving.likely.as_secs_f64() >= Self::LEAST_SHARE * self.step.as_secs_f64()
+    }
+
+    /// Has the title and the evidence speak of another time of a step than the one of the window that they are from.
+    pub(crate) fn restate(&mut self, each: Duration) {
+        let Some(before) = self.each.replace(each).map(units::time) else { return };
+        let now = units::time(each);
+        for sentence in std::iter::once(&mut self.title).chain(&mut self.evidence) {
+            *sentence = sentence.replacen(&before, &now, 1);
+        }
+    }
+
+    /// The saving and the step that it is of, in words: `saves 2.11 ms of 10.3 ms a step (20.49%)`. What slow steps cost
+    /// is not a part of a typical step.
+    pub(crate) fn savings_text(&self) -> String {
+        let (saving, step) = (units::time(self.saving.likely), units::time(self.step));
+        let percent = units::percent(self.percent());
+        match self.kind {
+            FindingKind::OutlierSteps => {
+                format!("saves {saving} a step, spread over all steps ({percent} of a typical one, {step})")
+            }
+            _ => format!("saves {saving} of {step} a step ({percent})"),
+        }
+    }
+
     /// The change that [`saving`](Self::saving) is about.
     pub fn advice(&self) -> &str {
         self.remedies.first().map_or("", |remedy| &remedy.change)
@@ -320,7 +355,7 @@ impl Finding {
         }
     }
 
-    /// The likely saving in percent of the step.
+    /// The likely saving in percent of the typical step.
     pub fn percent(&self) -> f64 {
         super::gpu_usage::percent_of(self.saving.likely, self.step)
     }

@@ -1,7 +1,12 @@
 //! Findings about the machine: what slowed some steps down and not the others, by the vital signs in the trace.
 //!
 //! A condition, such as CPUs that are saturated, is there in some readings. Steps within such readings are compared
-//! with steps within readings that have none of it. Nothing is found if they take as long, or if all steps are alike.
+//! with steps within readings that have none of it. Nothing is found if they take as long. If all steps are alike, such
+//! a comparison says nothing; then samples of the steps' thread say for how long it had no CPU.
+
+mod all_steps;
+
+pub(super) use self::all_steps::busy_machine;
 
 use super::{
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
@@ -161,7 +166,11 @@ fn mean(numbers: &[f64]) -> f64 {
 /// Returns what slowed steps of a window down: a pure function of its steps, spans and vital signs.
 pub(super) fn machine_findings(trace: &Trace) -> Vec<Finding> {
     let steps = comparable_steps(trace);
-    CONDITIONS.iter().filter_map(|condition| finding(trace, &steps, condition)).collect()
+    let mut found: Vec<_> = CONDITIONS.iter().filter_map(|condition| finding(trace, &steps, condition)).collect();
+    if found.iter().all(|finding| finding.kind != FindingKind::CpuSaturated) {
+        found.extend(all_steps::preempted(trace, &steps));
+    }
+    found
 }
 
 /// Returns the whole steps that do the same work: those without spans that less than half of the steps have, such as an
@@ -249,6 +258,7 @@ fn finding(trace: &Trace, steps: &[&Step], condition: &Condition) -> Option<Find
         saving,
         step: time(step).max(Duration::from_nanos(1)),
         steps: count as u64,
+        each: None,
     })
 }
 

@@ -68,6 +68,7 @@ mod memory_series;
 mod memory_snapshot;
 mod memory_timeline;
 mod modes;
+mod open_question;
 mod phase;
 mod pipeline;
 mod quantile;
@@ -136,6 +137,7 @@ pub(crate) use self::{
     heap_lines::sort as sort_heap_lines,
     kinds::{CallKind, WorkKind},
     memory_series::{FollowedMemory, FollowedRun},
+    open_question::{OpenQuestion, QuestionKind},
     quantile::{at_rank, quantile, rank},
     run_energy::KILOWATT_HOUR,
     sampled_stacks::SampledStacks,

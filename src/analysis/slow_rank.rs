@@ -59,6 +59,7 @@ fn finding(
         saving,
         step: late.step.max(Duration::from_nanos(1)),
         steps: late.steps.1,
+        each: None,
     }
 }
 

@@ -13,6 +13,8 @@ use std::fmt;
 #[must_use = "it does nothing unless it is printed"]
 pub struct Advice {
     findings: Vec<Finding>,
+    /// What takes a notable part of steps without a finding.
+    questions: Vec<String>,
     /// The time of the step that the findings speak of.
     step: Option<TypicalStep>,
     /// The text in place of findings, if there are none.
@@ -28,15 +30,16 @@ impl Advice {
     pub(super) const NO_STEPS: &'static str = "no findings: they need whole steps, and none was recorded; end each \
                                                step with `Profiler::step` or `step_on`";
     /// The texts if rules have found nothing.
-    pub(super) const NOTHING: &'static str = "no findings: nothing was found that would save 1 % of a step";
-    pub(super) const NOTHING_ON_HOST: &'static str = "no findings: nothing was found in host spans that would save 1 % \
-                                                      of a step; GPU rules need GPU activity, and none was recorded";
+    pub(super) const NOTHING: &'static str = "no findings: no rule knows a change that would save 1 % of a step";
+    pub(super) const NOTHING_ON_HOST: &'static str = "no findings: no rule about host spans knows a change that would \
+                                                      save 1 % of a step; GPU rules need GPU activity, and none was \
+                                                      recorded";
     /// The text after findings of a run without GPU activity.
     const HOST_ONLY: &'static str = "No GPU activity was recorded, so these findings are about host spans only.";
 
     /// Makes the text of findings. `none` takes their place if there are none.
     pub(super) fn new(findings: Vec<Finding>, none: &'static str) -> Self {
-        Self { findings, step: None, none, is_host_only: false, limit: usize::MAX, width: WIDTH }
+        Self { findings, questions: Vec::new(), step: None, none, is_host_only: false, limit: usize::MAX, width: WIDTH }
     }
 
     /// Sets the time of a step, which is printed first.
@@ -44,9 +47,26 @@ impl Advice {
         Self { step, ..self }
     }
 
+    /// Sets what takes a notable part of steps without a finding.
+    pub(super) fn questions(self, questions: Vec<String>) -> Self {
+        Self { questions, ..self }
+    }
+
     /// Returns the text in place of findings.
-    pub(crate) fn none(&self) -> &'static str {
-        self.none
+    pub(crate) fn none(&self) -> String {
+        match self.questions.is_empty() {
+            true => self.none.to_owned(),
+            false => format!("{}. {}", self.none, self.questions.join(" ")),
+        }
+    }
+
+    /// Writes what takes a notable part of steps without a finding.
+    fn write_questions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.questions.is_empty() {
+            return Ok(());
+        }
+        let lines: String = self.questions.iter().map(|question| format!("- {question}\n")).collect();
+        write!(f, "\n{}", wrap(&format!("not explained:\n{lines}"), self.width))
     }
 
     /// Says that there was no GPU activity.
@@ -77,7 +97,8 @@ impl fmt::Display for Advice {
             writeln!(f, "{}", wrap(&format!("{step}\n"), self.width))?;
         }
         if self.findings.is_empty() {
-            return f.write_str(&wrap(&format!("{}\n", self.none), self.width));
+            f.write_str(&wrap(&format!("{}\n", self.none), self.width))?;
+            return self.write_questions(f);
         }
         for (index, finding) in self.findings.iter().take(self.limit).enumerate() {
             let separator = if index == 0 { "" } else { "\n" };
@@ -86,6 +107,7 @@ impl fmt::Display for Advice {
         if let more @ 1.. = self.findings.len().saturating_sub(self.limit) {
             writeln!(f, "\nand {more} more that save less")?;
         }
+        self.write_questions(f)?;
         if self.is_host_only { write!(f, "\n{}", wrap(&format!("{}\n", Self::HOST_ONLY), self.width)) } else { Ok(()) }
     }
 }
@@ -98,8 +120,7 @@ impl fmt::Display for Numbered<'_> {
         let Self(number, finding) = *self;
         let saving = finding.saving;
         writeln!(f, "{number}. {} [{}]", finding.title, finding.kind)?;
-        let (likely, step) = (units::time(saving.likely), units::time(finding.step));
-        write!(f, "saves {likely} of {step} a step ({})", units::percent(finding.percent()))?;
+        write!(f, "{}", finding.savings_text())?;
         writeln!(f, ", between {} and {}", units::time(saving.least), units::time(saving.most))?;
         if !finding.path.is_empty() {
             write!(f, "where: {}", finding.path.join(" > "))?;
@@ -154,7 +175,7 @@ mod tests {
                 .map_or(text.clone(), |it| it.1.to_owned())
         };
         assert_eq!(text(&spans_trace(&[("train_step", None, 0, 10)])), format!("{}\n", Advice::NO_STEPS));
-        let clean = HostTrace::default().step(100).span(0, "train_step", 0, 100).trace();
+        let clean = HostTrace::default().step(100).span(0, "train_step", 0, 10).trace();
         assert_eq!(text(&clean), format!("{}\n", Advice::NOTHING_ON_HOST));
         let slow = HostTrace::default().step(100).span(0, "data", 0, 80).trace();
         assert!(text(&slow).starts_with("1. each step waits 80.0 µs for its data, in `data`"), "{}", text(&slow));

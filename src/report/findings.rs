@@ -3,7 +3,8 @@
 use super::{step_times::TypicalSteps, units};
 use crate::{
     analysis::{
-        Analysis, Finding, FindingKind, RankProfile, RankWaits, Remedy, Saving, SortedMap, TypicalStep, slow_ranks,
+        Analysis, Finding, FindingKind, OpenQuestion, QuestionKind, RankProfile, RankWaits, Remedy, Saving, SortedMap,
+        TypicalStep, slow_ranks,
     },
     trace::Framework,
 };
@@ -39,7 +40,9 @@ pub struct Findings {
 #[derive(Debug, Default)]
 struct RankFindings {
     by_place: SortedMap<FindingPlace, FindingSum>,
-    /// The number of whole steps in all windows.
+    /// What is not known, by its kind and place.
+    questions: SortedMap<(&'static str, Vec<String>), QuestionSum>,
+    /// The number of whole steps in all windows that rules could look at.
     steps: u64,
     /// The typical steps of windows.
     typical: TypicalSteps,
@@ -59,8 +62,16 @@ struct FindingSum {
     /// Savings and times of all steps of the windows that have it.
     saving: Saving,
     remedies: Vec<Remedy>,
-    step: Duration,
+    /// The same of the time that titles name.
+    each: Duration,
     steps: u64,
+}
+
+/// What is not known of one place, and the times of all steps of the windows that have it.
+#[derive(Debug)]
+struct QuestionSum {
+    first: OpenQuestion,
+    each: Duration,
 }
 
 impl Findings {
@@ -83,11 +94,24 @@ impl Findings {
             0 | 1 => self.ranks.values().flat_map(RankFindings::merged).collect(),
             _ => self.across_ranks(),
         };
+        // All speak of the step that the rest of the report speaks of, also if only some windows or ranks have them.
         if let Some(step) = self.typical_step() {
-            merged.iter_mut().for_each(|finding| speak_of(finding, step));
+            merged.iter_mut().for_each(|finding| finding.step = step.own.max(Duration::from_nanos(1)));
         }
+        merged.retain(Finding::is_notable);
         merged.sort_by_key(|finding| Reverse(finding.rank()));
         merged
+    }
+
+    /// Returns what takes a notable part of steps and is not in one of these findings, each as a sentence or two, with
+    /// what to record to learn more. Of several ranks, that of the slowest.
+    pub(crate) fn open_questions(&self, findings: &[Finding]) -> Vec<String> {
+        let own = |rank: &&RankFindings| rank.typical.mean().map(|step| step.own);
+        let Some(rank) = self.ranks.values().max_by_key(own) else { return Vec::new() };
+        let step = own(&rank).unwrap_or_default();
+        let mut questions = rank.questions();
+        questions.retain(|it| it.is_notable(step) && findings.iter().all(|finding| !is_about(finding, it)));
+        questions.iter().map(|question| question.text(step)).collect()
     }
 
     fn across_ranks(&self) -> Vec<Finding> {
@@ -158,11 +182,11 @@ const ALIKE: f64 = 0.8;
 /// a rank is late, see [`RankComparison`](crate::analysis::RankComparison).
 const WAITS: f64 = 0.05;
 
-/// Has a finding speak of the step that the rest of the report speaks of, also if only some windows or ranks have it.
-/// One about slow steps is about the mean of all.
-fn speak_of(finding: &mut Finding, step: TypicalStep) {
-    if finding.kind != FindingKind::OutlierSteps && finding.saving.likely <= step.own {
-        finding.step = step.own.max(Duration::from_nanos(1));
+/// Whether a finding answers a question: it is about the same span or, like the question, about the CPUs.
+fn is_about(finding: &Finding, question: &OpenQuestion) -> bool {
+    match question.kind {
+        QuestionKind::BusyMachine { .. } => finding.kind == FindingKind::CpuSaturated,
+        _ => finding.path == question.path,
     }
 }
 
@@ -175,21 +199,31 @@ fn key_of(finding: &Finding) -> FindingPlace {
     (finding.kind, finding.path.clone(), finding.location.clone())
 }
 
+/// The same of windows of one rank. A window has one finding at most about all waits or launches, which names the place
+/// that has most of them: another one in each window.
+fn key_of_window(finding: &Finding) -> FindingPlace {
+    match finding.kind {
+        FindingKind::InputBound | FindingKind::HostSync | FindingKind::LaunchBound => (finding.kind, Vec::new(), None),
+        _ => key_of(finding),
+    }
+}
+
 impl RankFindings {
     /// The most places that are kept.
     const PLACES: usize = 256;
 
     fn add(&mut self, window: &Analysis<'_>) {
         let steps = window.steps().iter().filter(|step| !step.cut().any()).count() as u64;
-        self.steps += steps;
         if window.metadata().world_size > 1 && steps > 0 {
             self.profile.add(window);
             self.framework = window.framework();
         }
         let factor = u32::try_from(steps).unwrap_or(u32::MAX);
         window.typical_step().into_iter().for_each(|step| self.typical.add(step, steps));
-        for finding in window.findings() {
-            let key = key_of(finding);
+        let Some(found) = window.found() else { return };
+        self.steps += steps;
+        for finding in found.findings.iter().chain(&found.minor) {
+            let key = key_of_window(finding);
             if self.by_place.len() >= Self::PLACES && !self.by_place.contains_key(&key) {
                 continue;
             }
@@ -197,7 +231,7 @@ impl RankFindings {
                 first: finding.clone(),
                 saving: Saving::default(),
                 remedies: Vec::new(),
-                step: Duration::ZERO,
+                each: Duration::ZERO,
                 steps: 0,
             });
             add_saving(&mut sum.saving, finding.saving, factor);
@@ -209,30 +243,56 @@ impl RankFindings {
                 });
                 add_saving(&mut sum.remedies[index].saving, remedy.saving, factor);
             }
-            sum.step += finding.step * factor;
+            sum.each += finding.each.unwrap_or_default() * factor;
             sum.steps += steps;
             if finding.saving.likely > sum.first.saving.likely {
                 sum.first = finding.clone();
+            }
+        }
+        for question in &found.questions {
+            let key = (question.kind.name(), question.path.clone());
+            if self.questions.len() < Self::PLACES || self.questions.contains_key(&key) {
+                let new = || QuestionSum { first: question.clone(), each: Duration::ZERO };
+                self.questions.or_insert_with(key, new).each += question.each * factor;
             }
         }
     }
 
     /// Returns the findings for each step of all windows.
     fn merged(&self) -> Vec<Finding> {
-        let each = |sum: Duration, steps: u64| sum / u32::try_from(steps.max(1)).unwrap_or(u32::MAX);
-        // A window without the finding has nothing to save.
+        // A window without the finding has next to nothing to save.
         let saving = |of: Saving| {
-            let [least, likely, most] = [of.least, of.likely, of.most].map(|of| each(of, self.steps));
+            let [least, likely, most] = [of.least, of.likely, of.most].map(|of| self.each(of));
             Saving::new(least, likely, most)
         };
-        let merge = |sum: &FindingSum| Finding {
-            saving: saving(sum.saving),
-            remedies: sum.remedies.iter().map(|it| Remedy { saving: saving(it.saving), ..it.clone() }).collect(),
-            step: each(sum.step, sum.steps),
-            steps: sum.steps,
-            ..sum.first.clone()
+        let merge = |sum: &FindingSum| {
+            let mut finding = Finding {
+                saving: saving(sum.saving),
+                remedies: sum.remedies.iter().map(|it| Remedy { saving: saving(it.saving), ..it.clone() }).collect(),
+                steps: sum.steps,
+                ..sum.first.clone()
+            };
+            finding.restate(self.each(sum.each));
+            if sum.steps < self.steps {
+                let (steps, all) = (sum.steps, self.steps);
+                let evidence =
+                    format!("It is in windows of {steps} of the {all} steps. The saving is the mean of all.");
+                finding.evidence.push(evidence);
+            }
+            finding
         };
         self.by_place.values().map(merge).collect()
+    }
+
+    /// Returns what is not known, for each step of all windows.
+    fn questions(&self) -> Vec<OpenQuestion> {
+        let merge = |sum: &QuestionSum| OpenQuestion { each: self.each(sum.each), ..sum.first.clone() };
+        self.questions.values().map(merge).collect()
+    }
+
+    /// Returns the time of one of all steps that were looked at.
+    fn each(&self, sum: Duration) -> Duration {
+        sum / u32::try_from(self.steps.max(1)).unwrap_or(u32::MAX)
     }
 }
 
@@ -244,74 +304,4 @@ fn add_saving(sum: &mut Saving, saving: Saving, steps: u32) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Findings;
-    use crate::{
-        Trace,
-        analysis::{Analysis, Finding, FindingKind},
-        trace::sample::{gpu_trace, late_ranks},
-    };
-    use std::time::Duration;
-
-    fn merged(traces: &[Trace]) -> Vec<Finding> {
-        let mut run = Findings::default();
-        traces.iter().for_each(|trace| run.add(&Analysis::of(trace)));
-        run.merged()
-    }
-
-    fn findings(trace: &Trace) -> Vec<Finding> {
-        Analysis::of(trace).findings().to_vec()
-    }
-
-    #[test]
-    fn windows_that_are_alike_have_the_findings_of_one() {
-        let trace = gpu_trace();
-        let mut run = Findings::default();
-        (0..3).for_each(|_| run.add(&Analysis::of(&trace)));
-        let (one, all) = (findings(&trace), run.merged());
-        assert!(!one.is_empty());
-        assert_eq!(all.len(), one.len());
-        for (all, one) in all.iter().zip(&one) {
-            assert_eq!((all.kind, &all.title, all.saving, all.step), (one.kind, &one.title, one.saving, one.step));
-            assert_eq!((all.steps, &all.remedies), (3 * one.steps, &one.remedies));
-        }
-    }
-
-    #[test]
-    fn a_window_without_steps_changes_nothing() {
-        assert_eq!(merged(&[Trace::default()]), []);
-    }
-
-    #[test]
-    fn a_slow_loader_on_one_rank_is_not_divided_by_the_number_of_ranks() {
-        let traces = late_ranks(&[(20, 1000), (600, 1000), (20, 1000), (20, 1000)]);
-        let input = |found: &[Finding]| found.iter().find(|it| it.kind == FindingKind::InputBound).cloned().unwrap();
-        let (alone, all) = (input(&findings(&traces[1])), merged(&traces));
-        let together = input(&all);
-        assert_eq!((together.saving, together.step), (alone.saving, alone.step));
-        assert_eq!(together.title, format!("{}, on rank 1", alone.title));
-        assert!(together.evidence.iter().any(|it| it.contains("rank 1")), "{:?}", together.evidence);
-        let slow = all.iter().find(|it| it.kind == FindingKind::SlowRank).unwrap();
-        assert_eq!(slow.saving.likely, Duration::from_micros(580));
-        assert!(slow.title.contains("rank 1") && slow.title.contains("`data`"), "{}", slow.title);
-    }
-
-    #[test]
-    fn ranks_that_are_alike_have_the_findings_of_one() {
-        let traces = late_ranks(&[(500, 500); 3]);
-        let (one, all) = (findings(&traces[0]), merged(&traces));
-        let kinds = |found: &[Finding]| found.iter().map(|it| (it.kind, it.title.clone())).collect::<Vec<_>>();
-        assert_eq!(kinds(&all), kinds(&one));
-        assert!(all.iter().all(|it| it.kind != FindingKind::SlowRank));
-        assert_eq!(all[0].saving, one[0].saving);
-    }
-
-    #[test]
-    fn what_only_a_fast_rank_has_may_save_nothing() {
-        // The others compute for longer, so that the loader of the first rank delays nobody.
-        let all = merged(&late_ranks(&[(300, 500), (10, 2000), (10, 2000)]));
-        let input = all.iter().find(|it| it.kind == FindingKind::InputBound).unwrap();
-        assert_eq!(input.saving.least, Duration::ZERO, "{input:#?}");
-        assert!(input.title.ends_with(", on rank 0"), "{}", input.title);
-    }
-}
+mod tests;

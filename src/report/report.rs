@@ -373,7 +373,14 @@ impl Report {
             () if self.gpu_work() == 0 => Advice::NOTHING_ON_HOST,
             () => Advice::NOTHING,
         };
-        Advice::new(self.findings(), none).step(self.typical_step()).host_only(self.gpu_work() == 0)
+        let (findings, is_host_only) = (self.findings(), self.gpu_work() == 0);
+        let questions = self.open_questions(&findings);
+        Advice::new(findings, none).questions(questions).step(self.typical_step()).host_only(is_host_only)
+    }
+
+    /// Returns what takes a notable part of steps and is not in one of these findings.
+    pub(super) fn open_questions(&self, findings: &[Finding]) -> Vec<String> {
+        self.findings.open_questions(findings)
     }
 
     /// Returns what exporters have sent elsewhere, such as to an OpenTelemetry collector, and what was lost on the way.

@@ -30,6 +30,9 @@ pub struct StackFrame {
 }
 
 impl StackFrame {
+    /// The function of the only frame of a thread that was preempted. Where that happened says nothing.
+    pub(crate) const PREEMPTED: &str = "[preempted]";
+
     /// The function's readable name, such as `candle_core::tensor::Tensor::matmul`. Without symbols it is that of the
     /// library, such as `[libm.so.6]`, and in code of no known library an address.
     pub fn function(&self) -> &str {
@@ -164,6 +167,11 @@ impl<'a> StackSample<'a> {
     /// Whether the thread was not on a CPU, because it waited or others ran.
     pub fn is_waiting(self) -> bool {
         self.data.waiting
+    }
+
+    /// Whether the thread was ready to run, but had no CPU, as others ran.
+    pub fn is_preempted(self) -> bool {
+        self.is_waiting() && self.stack().next().is_some_and(|frame| frame.function() == StackFrame::PREEMPTED)
     }
 
     /// Whether the sample is within a microsecond of the start or the end of a span, so that it may belong to the one

@@ -74,15 +74,13 @@ pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
     }
     let place = words::place(window.trace(), first.span);
     vec![Candidate {
-        kind: FindingKind::HostSync,
         title: format!("the host waits for the GPU {often} in each step, the longest in {place}"),
         span: first.span,
         evidence,
         ranges: window.item_ranges(&all),
-        costs,
         least: Some(least),
         most: Some(most),
-        others: Vec::new(),
+        ..Candidate::new(FindingKind::HostSync, costs)
     }]
 }
 
@@ -132,15 +130,11 @@ fn without(
     window.warm(&mut costs, 0.9);
     let often = words::times(all.len(), window.count());
     vec![Candidate {
-        kind,
         title: title(&often, &words::place(window.trace(), first.span)),
         span: first.span,
         evidence: vec![format!("These calls take {} of a step on the host.", words::nanos(window.per_step(nanos)))],
         ranges: window.item_ranges(&all),
-        costs,
-        least: None,
-        most: None,
-        others: Vec::new(),
+        ..Candidate::new(kind, costs)
     }]
 }
 

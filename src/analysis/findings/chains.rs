@@ -83,7 +83,6 @@ pub(super) fn unfused_chain(window: &Window<'_>) -> Vec<Candidate> {
     let count = words::digits(all.len() as f64 / window.count() as f64);
     let of_what = what.map_or(String::new(), |what| format!(", as {what}"));
     vec![Candidate {
-        kind: FindingKind::UnfusedChain,
         title: format!(
             "{count} element-wise kernels a step run one after another over the same data{of_what}, for {each} of \
              each step, mostly in {place}"
@@ -101,10 +100,9 @@ pub(super) fn unfused_chain(window: &Window<'_>) -> Vec<Candidate> {
             ),
         ],
         ranges: window.task_ranges(&all),
-        costs: fused(FUSED, part),
         least: Some(fused(2.0 * FUSED, part / 2.0)),
         most: Some(fused(FUSED - 1.0, (part * 1.5).min(1.0))),
-        others: Vec::new(),
+        ..Candidate::new(FindingKind::UnfusedChain, fused(FUSED, part))
     }]
 }
 

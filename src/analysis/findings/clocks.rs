@@ -52,7 +52,6 @@ fn of_device(window: &Window<'_>, device: &Device) -> Option<Candidate> {
     let span = window.groups(limited.iter().copied()).first().and_then(|group| group.span);
     let (clock, highest) = (format!("{:.0} MHz", clock / 1e6), format!("{:.0} MHz", highest / 1e6));
     Some(Candidate {
-        kind: FindingKind::LowClock,
         title: format!(
             "the clock of GPU {} is {clock} of {highest}, which slows down kernels, mostly in {}",
             device.id,
@@ -68,9 +67,7 @@ fn of_device(window: &Window<'_>, device: &Device) -> Option<Candidate> {
             ),
         ],
         ranges: window.task_ranges(&tasks),
-        costs: faster(false),
-        least: None,
         most: Some(faster(true)),
-        others: Vec::new(),
+        ..Candidate::new(FindingKind::LowClock, faster(false))
     })
 }

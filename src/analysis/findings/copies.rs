@@ -96,7 +96,6 @@ pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
     let (tasks, items): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     let each = words::bytes(window.per_step(bytes));
     vec![Candidate {
-        kind: FindingKind::LargeReadback,
         title: format!("{each} are copied to the host in each step, in {}", words::place(window.trace(), span)),
         span,
         evidence: vec![
@@ -108,10 +107,8 @@ pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
             format!("The host is in their calls for {}.", words::nanos(window.per_step(host_time(window, &items)))),
         ],
         ranges: window.item_ranges(&items),
-        costs,
         least: Some(least),
-        most: None,
-        others: Vec::new(),
+        ..Candidate::new(FindingKind::LargeReadback, costs)
     }]
 }
 
@@ -146,7 +143,6 @@ pub(super) fn pageable_copy(window: &Window<'_>) -> Vec<Candidate> {
     let rate = bytes as f64 / host_time(window, &items).max(gpu_time(window, &tasks)).max(1) as f64;
     let again = FindingKind::SameBytesAgain.advice(window.framework);
     vec![Candidate {
-        kind: FindingKind::PageableCopy,
         title: format!("{each} are copied to the GPU from pageable memory in each step, in {place}"),
         span,
         evidence: vec![
@@ -161,15 +157,14 @@ pub(super) fn pageable_copy(window: &Window<'_>) -> Vec<Candidate> {
             ),
         ],
         ranges: window.item_ranges(&items),
-        costs: with(bandwidth),
         least: Some(with(bandwidth / 2.0)),
-        most: None,
         others: vec![Alternative {
             change: format!("If they are the same bytes in each step: {}", again.trim()),
             costs: without(window, &tasks, &items),
             least: None,
             most: None,
         }],
+        ..Candidate::new(FindingKind::PageableCopy, with(bandwidth))
     }]
 }
 
@@ -260,7 +255,6 @@ pub(super) fn tiny_copies(window: &Window<'_>) -> Vec<Candidate> {
         };
         let mean = words::bytes(bytes / tasks.len().max(1) as u64);
         candidates.push(Candidate {
-            kind: FindingKind::TinyCopies,
             title: format!("{count} copies of {mean} each are made in a step{place}"),
             span,
             evidence: vec![
@@ -268,10 +262,7 @@ pub(super) fn tiny_copies(window: &Window<'_>) -> Vec<Candidate> {
                 format!("The GPU copies for {} a step.", words::nanos(window.per_step(gpu))),
             ],
             ranges: window.task_ranges(&tasks),
-            costs,
-            least: None,
-            most: None,
-            others: Vec::new(),
+            ..Candidate::new(FindingKind::TinyCopies, costs)
         });
     }
     candidates
@@ -308,7 +299,6 @@ pub(super) fn exposed_copy(window: &Window<'_>) -> Vec<Candidate> {
     let span = window.simulation.items[first].span;
     let place = words::place(window.trace(), span);
     vec![Candidate {
-        kind: FindingKind::ExposedCopy,
         title: format!(
             "{} are copied to the GPU in each step while no kernel can run, in {place}",
             words::bytes(window.per_step(bytes))
@@ -319,10 +309,8 @@ pub(super) fn exposed_copy(window: &Window<'_>) -> Vec<Candidate> {
             words::nanos(window.per_step(spent))
         )],
         ranges: window.task_ranges(&tasks),
-        costs,
         least: Some(least),
-        most: None,
-        others: Vec::new(),
+        ..Candidate::new(FindingKind::ExposedCopy, costs)
     }]
 }
 

@@ -1,21 +1,29 @@
-//! The steps' thread waits: for its data, for a lock, for another thread, or for time to pass.
+//! The steps' thread waits: for a lock, for another thread, or for time to pass.
+//!
+//! That it waits is known from the CPU time of spans and from sampled waits, where they were recorded. Otherwise, the
+//! names of spans have to do.
 
 use super::{
     super::{
         finding::FindingKind,
         intervals::{Interval, Intervals},
-        simulation::Costs,
-        sorted::{SortedMap, SortedSet},
+        sorted::SortedMap,
     },
+    off_cpu::OffCpu,
     window::{Candidate, SpanGroup, Window},
     words,
 };
-use crate::trace::{CallsiteId, Span, StepId, Timestamp, Value, convention};
-use rustc_hash::FxHashMap;
+use crate::{
+    trace::{CallsiteId, Span, StepId, Timestamp, Value, convention},
+    units,
+};
 use std::time::Duration;
 
 /// The part of a step that is spent waiting at the least: threads that hand work to each other always wait a little.
-const LEAST_SHARE: f64 = 0.05;
+pub(super) const LEAST_SHARE: f64 = 0.05;
+/// The part of its own time that a span is off the CPU at the least to count as waiting, if only CPU time says so: on a
+/// busy machine, a thread that computes is off its CPU for a part of the time, too.
+pub(super) const LEAST_OFF_CPU: f64 = 0.5;
 
 /// The thing that a span waits for, by its field [`convention::WAIT`] or by the words of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +67,24 @@ impl WaitsFor {
         }
     }
 
+    /// Whether the program says that a span does not wait.
+    pub(super) fn is_denied(span: Span<'_>) -> bool {
+        span.field(convention::WAIT).is_some() && Self::of(span).is_none()
+    }
+
+    /// Returns what a thread waits for that is in these functions of the runtime and the C library.
+    pub(super) fn of_functions<'a>(functions: impl Iterator<Item = &'a str>) -> Self {
+        let text = functions.collect::<Vec<_>>().join(" ").to_ascii_lowercase();
+        let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+        // A condition variable unlocks a mutex and locks it again.
+        match () {
+            () if has(&["condvar", "pthread_cond"]) => Self::Other,
+            () if has(&["mutex", "rwlock", "lock_contended", "lock_slow"]) => Self::Lock,
+            () if has(&["sleep"]) => Self::Sleep,
+            () => Self::Other,
+        }
+    }
+
     fn of_name(name: &str) -> Option<Self> {
         let words = || name.split(|it: char| !it.is_alphanumeric()).filter(|word| !word.is_empty());
         let has = |known: &str| words().any(|word| word.eq_ignore_ascii_case(known));
@@ -69,89 +95,188 @@ impl WaitsFor {
     }
 }
 
-/// Finds spans in which the steps' thread waits.
-///
-/// All time in a span that waits for a lock or sleeps counts. Of one that waits for another thread, only the time in
-/// which no other thread is in a span counts, as else somebody may do what it waits for; and if no other thread has
-/// spans in these steps, nothing is known of what they do.
-pub(super) fn host_wait(window: &Window<'_>) -> Vec<Candidate> {
-    let trace = window.trace();
-    let others: Vec<_> =
-        trace.spans().filter(|span| span.track().thread() != window.thread && WaitsFor::of(*span).is_none()).collect();
-    let interval = |span: &Span<'_>| Interval { start: span.start(), end: span.end(), requested: None };
-    let busy = Intervals::new(others.iter().map(interval).collect());
-    let waiting = window.items().filter_map(|(index, item)| {
-        let span = trace.span(item.span?);
-        let is_own = item.thread == window.thread && window.input_of(item.span).is_none();
-        let kind = WaitsFor::of(span).filter(|_| is_own)?;
-        let idle = item.nanos().saturating_sub(busy.covered(item.start, item.end).as_nanos() as u64);
-        match kind {
-            WaitsFor::Other if others.is_empty() => None,
-            WaitsFor::Other => Some((index, item.span, idle)),
-            WaitsFor::Lock | WaitsFor::Sleep => Some((index, item.span, item.nanos())),
-        }
-    });
-    let waiting: Vec<_> = waiting.collect();
-    let saved: FxHashMap<usize, u64> = waiting.iter().map(|&(item, _, nanos)| (item, nanos)).collect();
-    let is_long = |group: &SpanGroup| {
-        let each = window.each_step(group.members.iter().map(|item| (*item, saved[item])));
-        each as f64 >= LEAST_SHARE * window.median.as_nanos() as f64
-    };
-    let groups = window.groups(waiting).into_iter().filter(is_long);
-    groups.filter_map(|group| candidate(window, &group, &saved, &others)).collect()
+/// How the steps' thread waits in spans of one callsite.
+struct Reason {
+    /// `None` if it is not known what it waits for.
+    kind: Option<WaitsFor>,
+    /// Whether it was measured that the thread does not run, as opposed to a name that says so.
+    is_measured: bool,
 }
 
-fn candidate(
-    window: &Window<'_>,
-    group: &SpanGroup,
-    saved: &FxHashMap<usize, u64>,
-    others: &[Span<'_>],
-) -> Option<Candidate> {
-    let trace = window.trace();
-    let kind = WaitsFor::of(trace.span(group.span?))?;
-    let items = &window.simulation.items;
-    let mut costs = window.costs();
-    for &item in &group.members {
-        let left = items[item].nanos().saturating_sub(saved[&item]);
-        costs.set_item(item, 0);
-        costs.scale_item(item, left as f64);
+/// A part of a step in which the steps' thread waits.
+#[derive(Clone, Copy)]
+struct Wait {
+    item: usize,
+    waited: u64,
+    /// The nanoseconds that would be saved.
+    saved: u64,
+}
+
+/// The spans of a window in which the steps' thread may wait, and what others do meanwhile.
+struct Waits<'a, 'w> {
+    window: &'w Window<'a>,
+    off_cpu: &'w OffCpu<'a>,
+    /// The spans of other threads that do not wait, and when any of these is open.
+    others: Vec<Span<'a>>,
+    busy: Intervals,
+}
+
+/// Finds spans in which the steps' thread waits.
+///
+/// All time in a span that waits for a lock or sleeps counts. Of one that waits for another thread, or for something
+/// that is not known, only the time counts in which no other thread works, as else somebody may do what it waits for.
+/// If nothing is known of what others do, only waits that were measured count.
+pub(super) fn host_wait(window: &Window<'_>) -> Vec<Candidate> {
+    let waits = Waits::of(window);
+    let own = window.items().filter(|(_, item)| item.thread == window.thread && window.input_of(item.span).is_none());
+    let groups =
+        window.groups(own.filter(|(_, item)| item.span.is_some()).map(|(id, item)| (id, item.span, item.nanos())));
+    groups.iter().filter_map(|group| waits.candidate(group)).collect()
+}
+
+impl<'a, 'w> Waits<'a, 'w> {
+    fn of(window: &'w Window<'a>) -> Self {
+        let trace = window.trace();
+        let is_other = |span: &Span<'_>| span.track().thread() != window.thread && WaitsFor::of(*span).is_none();
+        let others: Vec<_> = trace.spans().filter(is_other).collect();
+        let interval = |span: &Span<'_>| Interval { start: span.start(), end: span.end(), requested: None };
+        let busy = Intervals::new(others.iter().map(interval).collect());
+        Self { window, off_cpu: &window.off_cpu, others, busy }
     }
-    let each = |nanos: &dyn Fn(usize) -> u64| {
-        words::nanos(window.each_step(group.members.iter().map(|&item| (item, nanos(item)))))
-    };
-    let all = each(&|item| items[item].nanos());
-    let what = match kind {
-        WaitsFor::Lock => "waits for a lock",
-        WaitsFor::Sleep => "sleeps",
-        WaitsFor::Other => "waits",
-    };
-    let often = words::times(group.members.len(), window.count());
-    let mut evidence = vec![format!("The steps' thread {what} {often} in a step.")];
-    if kind == WaitsFor::Other {
-        let idle = each(&|item| saved[&item]);
-        evidence.push(format!("No other thread is in a span for {idle} of that: only this part counts."));
+
+    /// Returns how the thread waits in spans of this callsite.
+    fn reason(&self, span: Span<'_>) -> Option<Reason> {
+        match WaitsFor::of(span) {
+            Some(kind) if kind != WaitsFor::Other || !self.others.is_empty() => {
+                Some(Reason { kind: Some(kind), is_measured: false })
+            }
+            None if WaitsFor::is_denied(span) => None,
+            _ => {
+                let kind = self.off_cpu.stack(span.callsite_id()).map(|stack| stack.kind);
+                Some(Reason { kind, is_measured: true })
+            }
+        }
     }
-    let ranges: Vec<_> = group.members.iter().map(|&item| (items[item].start, items[item].end)).collect();
-    if let Some((span, time)) = longest_meanwhile(&ranges, others) {
-        evidence.push(format!(
-            "Meanwhile, {} is open on `{}` for {} of a step.",
-            words::place(trace, Some(span.id())),
-            span.track().thread_name(),
-            words::nanos(window.per_step(time.as_nanos() as u64))
-        ));
+
+    /// Returns the waits in the items of a group.
+    fn in_group(&self, group: &SpanGroup, reason: &Reason) -> Vec<Wait> {
+        let trace = self.window.trace();
+        let mut waits = Vec::new();
+        for &index in &group.members {
+            let item = &self.window.simulation.items[index];
+            let waited = match item.span.filter(|_| reason.is_measured) {
+                Some(span) => part(item.nanos(), self.off_cpu.waiting_share(trace.span(span))),
+                None => item.nanos(),
+            };
+            let others = self.busy.covered(item.start, item.end);
+            let others = others.max(self.off_cpu.others_ran(item.start, item.end).unwrap_or_default());
+            let idle = 1.0 - others.as_nanos() as f64 / item.nanos().max(1) as f64;
+            let saved = match reason.kind {
+                Some(WaitsFor::Lock | WaitsFor::Sleep) => waited,
+                Some(WaitsFor::Other) | None => part(waited, idle),
+            };
+            waits.push(Wait { item: index, waited, saved });
+        }
+        if reason.is_measured && !self.off_cpu.is_sampled() {
+            self.leave_to_others(&mut waits);
+        }
+        waits
     }
-    Some(Candidate {
-        kind: FindingKind::HostWait,
-        title: format!("the steps' thread {what} for {all} of each step in {}", words::place(trace, group.span)),
-        span: group.span,
-        evidence,
-        ranges: window.item_ranges(&group.members),
-        costs,
-        // Threads without a span may be working in the meantime.
-        least: (kind == WaitsFor::Other).then(|| window.costs()),
-        most: None,
-        others: Vec::new(),
-    })
+
+    /// Leaves out what others may have done meanwhile, by their CPU time in the step.
+    fn leave_to_others(&self, waits: &mut [Wait]) {
+        let items = &self.window.simulation.items;
+        let mut sums: SortedMap<StepId, u64> = SortedMap::default();
+        for wait in &*waits {
+            items[wait.item].step.into_iter().for_each(|step| *sums.or_default(step) += wait.waited);
+        }
+        for wait in waits {
+            let Some(step) = items[wait.item].step else { continue };
+            let Some((sum, others)) = sums.get(&step).zip(self.off_cpu.cpu_of_others(step)) else { continue };
+            let idle = 1.0 - others.as_nanos() as f64 / (*sum).max(1) as f64;
+            wait.saved = wait.saved.min(part(wait.waited, idle));
+        }
+    }
+
+    fn candidate(&self, group: &SpanGroup) -> Option<Candidate> {
+        let (window, trace) = (self.window, self.window.trace());
+        let span = trace.span(group.span?);
+        let reason = self.reason(span)?;
+        let waits = self.in_group(group, &reason);
+        let each = |nanos: &dyn Fn(&Wait) -> u64| window.each_step(waits.iter().map(|wait| (wait.item, nanos(wait))));
+        let (all, saved) = (each(&|wait| wait.waited), each(&|wait| wait.saved));
+        let own = each(&|wait| window.simulation.items[wait.item].nanos());
+        // Without samples, time in which the thread had no CPU is among that.
+        let is_certain = !reason.is_measured || self.off_cpu.has_waits() || all as f64 >= LEAST_OFF_CPU * own as f64;
+        if !is_certain || (saved as f64) < LEAST_SHARE * window.median.as_nanos() as f64 {
+            return None;
+        }
+        let items = &window.simulation.items;
+        let mut costs = window.costs();
+        for wait in &waits {
+            costs.set_item(wait.item, 0);
+            costs.scale_item(wait.item, items[wait.item].nanos().saturating_sub(wait.saved) as f64);
+        }
+        let what = match reason.kind {
+            Some(WaitsFor::Lock) => "waits for a lock",
+            Some(WaitsFor::Sleep) => "sleeps",
+            Some(WaitsFor::Other) => "waits",
+            None => "is off the CPU",
+        };
+        let often = words::times(waits.iter().filter(|wait| wait.waited > 0).count(), window.count());
+        let mut evidence = match reason.is_measured {
+            true => self.measured(span, all, own),
+            false => vec![format!("The steps' thread {what} {often} in a step.")],
+        };
+        if !matches!(reason.kind, Some(WaitsFor::Lock | WaitsFor::Sleep)) && (saved < all || !reason.is_measured) {
+            let idle = words::nanos(saved);
+            evidence.push(match reason.is_measured {
+                true => format!("Other threads may work for it meanwhile: only {idle} of that count."),
+                false => format!("No other thread is in a span for {idle} of that: only this part counts."),
+            });
+        }
+        let ranges: Vec<_> = group.members.iter().map(|&item| (items[item].start, items[item].end)).collect();
+        if let Some((other, time)) = longest_meanwhile(&ranges, &self.others) {
+            evidence.push(format!(
+                "Meanwhile, {} is open on `{}` for {} of a step.",
+                words::place(trace, Some(other.id())),
+                other.track().thread_name(),
+                words::nanos(window.per_step(time.as_nanos() as u64))
+            ));
+        }
+        let place = words::place(trace, group.span);
+        let is_known = matches!(reason.kind, Some(WaitsFor::Lock | WaitsFor::Sleep));
+        Some(Candidate {
+            title: format!("the steps' thread {what} for {} of each step in {place}", words::nanos(all)),
+            each: Some(all),
+            span: group.span,
+            evidence,
+            ranges: window.item_ranges(&group.members),
+            // Threads without a span may be working in the meantime.
+            least: (!is_known).then(|| window.costs()),
+            ..Candidate::new(FindingKind::HostWait, costs)
+        })
+    }
+
+    /// Returns what was measured of spans in which the thread waits, and what would tell more.
+    fn measured(&self, span: Span<'_>, waited: u64, own: u64) -> Vec<String> {
+        let runs = 100.0 * own.saturating_sub(waited) as f64 / own.max(1) as f64;
+        let name = span.name();
+        let own = words::nanos(own);
+        let stack = match self.off_cpu.stack(span.callsite_id()) {
+            Some(stack) => stack.sentence(),
+            None => "What it waits for is not known: `.samples(Samples::default())` records the stack.".to_owned(),
+        };
+        vec![
+            format!("`{name}` itself takes {own} of a step. Its thread runs for {} of that.", units::percent(runs)),
+            stack,
+        ]
+    }
+}
+
+/// A part of some nanoseconds.
+fn part(nanos: u64, share: f64) -> u64 {
+    (nanos as f64 * share.clamp(0.0, 1.0)).round() as u64
 }
 
 /// Returns a span of the callsite on another thread that is open for the longest while the steps' thread waits, and for
@@ -165,76 +290,6 @@ fn longest_meanwhile<'a>(waits: &[(Timestamp, Timestamp)], others: &[Span<'a>]) 
         times.or_insert_with(span.callsite_id(), || (span, Duration::ZERO)).1 += time;
     }
     times.into_values().max_by_key(|(_, time)| *time).filter(|(_, time)| !time.is_zero())
-}
-
-/// The part of a step that it takes to receive a batch from another process, which more of them do not change.
-/// PyTorch's loader takes 1.4 ms for a batch of a few KiB in a training that was looked at.
-const RECEIVING: f64 = 0.1;
-
-/// Finds time that the steps' thread spends in the input pipeline.
-pub(super) fn input_bound(window: &Window<'_>) -> Vec<Candidate> {
-    let trace = window.trace();
-    // Calls of the GPU's API in the pipeline stay: the batch has to be copied in any case.
-    let loading = window.items().filter(|(_, item)| item.thread == window.thread && item.call.is_none());
-    let loading = loading.filter_map(|(index, item)| Some((index, Some(window.input_of(item.span)?), item.nanos())));
-    let groups = window.groups(loading);
-    let nanos = groups.iter().map(|group| group.nanos).sum();
-    let Some(first) = groups.first().filter(|_| !window.is_negligible(nanos)) else { return Vec::new() };
-    let has_processes = trace.spans().any(|span| span.name().contains("_MultiProcessingDataLoaderIter"));
-    if has_processes && (window.per_step(nanos) as f64) < RECEIVING * window.step.as_nanos() as f64 {
-        return Vec::new();
-    }
-    let all: Vec<usize> = groups.iter().flat_map(|group| group.members.iter().copied()).collect();
-    let mut costs = window.costs();
-    all.iter().for_each(|&item| costs.set_item(item, 0));
-    let each = words::nanos(window.each_step(all.iter().map(|&item| (item, window.simulation.items[item].nanos()))));
-    let mut evidence = vec![format!("The steps' thread is in the input pipeline for {each} of a step.")];
-    let is_outermost = |span: &Span<'_>| window.input_of(Some(span.id())) == Some(span.id());
-    let workers: Vec<_> = window.spans_of_others().filter(is_outermost).collect();
-    if !workers.is_empty() {
-        let threads: SortedSet<_> = workers.iter().map(|span| span.track().thread()).collect();
-        let busy: u64 = workers.iter().map(|span| span.duration().as_nanos() as u64).fold(0, u64::saturating_add);
-        let threads = match threads.len() {
-            1 => "One other thread loads".to_owned(),
-            threads => format!("{threads} other threads load"),
-        };
-        evidence.push(format!("{threads} data, for {} of each step in all.", words::nanos(window.per_step(busy))));
-    }
-    let least = window.simulation.is_host_only().then(|| with_one_more(window, &all, !workers.is_empty()));
-    vec![Candidate {
-        kind: FindingKind::InputBound,
-        title: format!("each step waits {each} for its data, in {}", words::place(trace, first.span)),
-        span: first.span,
-        evidence,
-        ranges: window.item_ranges(&all),
-        costs,
-        least,
-        most: None,
-        others: Vec::new(),
-    }]
-}
-
-/// Returns the costs if the data is loaded by one thread beside the step, or, if other threads load it already, twice
-/// as fast: the batch of a step is then ready after the time of its loading, or after half of the step.
-fn with_one_more(window: &Window<'_>, loading: &[usize], has_workers: bool) -> Costs {
-    let mut loads: SortedMap<StepId, u64> = SortedMap::default();
-    for item in loading.iter().map(|&item| &window.simulation.items[item]) {
-        if let Some(step) = item.step {
-            *loads.or_default(step) += item.nanos();
-        }
-    }
-    let mut costs = window.costs();
-    for &index in loading {
-        let item = &window.simulation.items[index];
-        let Some((step, load)) = item.step.and_then(|step| Some((step, *loads.get(&step)?))) else { continue };
-        let all = window.trace().steps()[step.index()].duration().as_nanos() as u64;
-        let rest = all.saturating_sub(load);
-        let ready = if has_workers { all / 2 } else { load };
-        let left = ready.saturating_sub(rest).min(load);
-        costs.set_item(index, 0);
-        costs.scale_item(index, item.nanos() as f64 * left as f64 / load.max(1) as f64);
-    }
-    costs
 }
 
 #[cfg(test)]

@@ -142,7 +142,6 @@ fn uneven(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
         words::time(lower_median(pool.calls.values().map(time)).unwrap_or_default())
     };
     Some(Candidate {
-        kind: FindingKind::IdleThreads,
         title: format!(
             "the work of {} is uneven: one of {threads} threads takes {} where the mean is {}",
             words::place(trace, call),
@@ -156,10 +155,8 @@ fn uneven(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
             words::nanos(each)
         )],
         ranges: window.span_ranges(pool.calls.keys().copied()),
-        costs,
         least: Some(least),
-        most: None,
-        others: Vec::new(),
+        ..Candidate::new(FindingKind::IdleThreads, costs)
     })
 }
 
@@ -201,18 +198,17 @@ fn alone(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
     let each = words::nanos(nanos);
     let call = words::place(trace, pool.calls.keys().next().copied());
     Some(Candidate {
-        kind: FindingKind::IdleThreads,
         title: format!("one thread works for {each} of each step in {place}, while the threads of {call} idle"),
+        each: Some(nanos),
         span: group.span,
         evidence: vec![
             format!("{threads} threads share the work of {call}."),
             format!("There, each of them works for {:.0} % of the time.", 100.0 * efficiency),
         ],
         ranges: window.item_ranges(&group.members),
-        costs: with(threads * efficiency),
         least: Some(with(2.0 * efficiency)),
         most: Some(with(threads)),
-        others: Vec::new(),
+        ..Candidate::new(FindingKind::IdleThreads, with(threads * efficiency))
     })
 }
 

@@ -59,7 +59,6 @@ pub(super) fn small_grid(window: &Window<'_>) -> Vec<Candidate> {
     let groups = window.groups(found.iter().copied());
     let span = groups.first().and_then(|group| group.span);
     vec![Candidate {
-        kind: FindingKind::SmallGrid,
         title: format!(
             "kernels use {} of the GPU's {device} multiprocessors: a batch {} times as large would take as long",
             words::digits((f64::from(device) / fits).round()),
@@ -76,10 +75,8 @@ pub(super) fn small_grid(window: &Window<'_>) -> Vec<Candidate> {
             "The saving is for as many samples as a step has now.".to_owned(),
         ],
         ranges: window.task_ranges(&tasks),
-        costs: larger(fits),
         least: Some(larger(FITS)),
-        most: None,
-        others: Vec::new(),
+        ..Candidate::new(FindingKind::SmallGrid, larger(fits))
     }]
 }
 
@@ -152,7 +149,6 @@ pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
         ));
     }
     vec![Candidate {
-        kind: FindingKind::NoTensorCores,
         title: format!(
             "products of {}matrices take {} of each step without tensor cores, mostly in {}",
             if is_by_name { "f32 " } else { "" },
@@ -162,10 +158,9 @@ pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
         span,
         evidence,
         ranges: window.task_ranges(&tasks),
-        costs: faster(1.0),
         least: Some(faster(0.5)),
         most: Some(faster(1.0 / GAIN)),
-        others: Vec::new(),
+        ..Candidate::new(FindingKind::NoTensorCores, faster(1.0))
     }]
 }
 

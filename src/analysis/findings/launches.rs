@@ -7,11 +7,16 @@ use super::{
         simulation::{Costs, Item, TaskKind},
     },
     chains::is_elementwise,
-    copies, loops,
-    window::{Alternative, Candidate, Window, total},
+    copies,
+    host_waits::LEAST_OFF_CPU,
+    loops,
+    window::{Alternative, Candidate, SpanGroup, Window, total},
     words::{self, is_framework, owner},
 };
-use crate::trace::{ApiCall, Framework, Span, SpanId};
+use crate::{
+    trace::{ApiCall, Framework, Span, SpanId},
+    units,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The number of launches in a step from which on they are many.
@@ -104,15 +109,14 @@ pub(super) fn launch_bound(window: &Window<'_>) -> Vec<Candidate> {
             Alternative { change: format!("{longest} {}", batched_loops(window.framework)), costs: batched, ..fewer };
     }
     vec![Candidate {
-        kind: FindingKind::LaunchBound,
         title: format!("the host launches {often} kernels a step and takes {each} for each, which run for {short}"),
         span,
         evidence,
         ranges: window.item_ranges(&launches.iter().map(|&(index, ..)| index).collect::<Vec<_>>()),
-        costs,
         least,
         most,
         others: vec![fewer],
+        ..Candidate::new(FindingKind::LaunchBound, costs)
     }]
 }
 
@@ -171,15 +175,11 @@ pub(super) fn tensor_by_tensor(window: &Window<'_>) -> Vec<Candidate> {
     };
     let often = words::digits(removed.len() as f64 / window.count() as f64);
     vec![Candidate {
-        kind: FindingKind::TensorByTensor,
         title: format!("{often} short kernels a step are launched for one tensor after another{place}"),
         span,
         evidence: vec![format!("The host takes {} of a step to launch them.", words::nanos(window.per_step(nanos)))],
         ranges: window.item_ranges(&removed),
-        costs,
-        least: None,
-        most: None,
-        others: Vec::new(),
+        ..Candidate::new(FindingKind::TensorByTensor, costs)
     }]
 }
 
@@ -251,19 +251,34 @@ pub(super) fn host_work(window: &Window<'_>) -> Vec<Candidate> {
         };
         let each = words::nanos(window.per_step(group.nanos));
         let often = words::times(group.members.len(), window.count());
+        let (waits, measured) = off_cpu(window, &group);
+        let what = if waits { "waits" } else { "computes" };
         candidates.push(Candidate {
-            kind: FindingKind::HostWork,
-            title: format!("the host computes for {each} of each step {place}, and the GPU waits for it"),
+            title: format!("the host {what} for {each} of each step {place}, and the GPU waits for it"),
+            each: Some(window.per_step(group.nanos)),
             span: group.span,
-            evidence: vec![format!("It does so {often} in a step.")],
+            evidence: std::iter::once(format!("It does so {often} in a step.")).chain(measured).collect(),
             ranges: window.item_ranges(&group.members),
-            costs,
-            least: None,
-            most: None,
-            others: Vec::new(),
+            ..Candidate::new(FindingKind::HostWork, costs)
         });
     }
     candidates
+}
+
+/// Returns whether the host is off the CPU for most of the time in a group's spans, and what was measured of that.
+fn off_cpu(window: &Window<'_>, group: &SpanGroup) -> (bool, Vec<String>) {
+    let (trace, off_cpu) = (window.trace(), &window.off_cpu);
+    let Some(span) = group.span.map(|id| trace.span(id)).filter(|&span| off_cpu.is_known(span)) else {
+        return (false, Vec::new());
+    };
+    let waited = |&index: &usize| {
+        let item = &window.simulation.items[index];
+        item.span.map_or(0.0, |id| item.nanos() as f64 * off_cpu.waiting_share(trace.span(id)))
+    };
+    let share = group.members.iter().map(waited).sum::<f64>() / group.nanos.max(1) as f64;
+    let runs = format!("Its thread runs for {} of that.", units::percent(100.0 * (1.0 - share).max(0.0)));
+    let stack = off_cpu.stack(span.callsite_id()).filter(|_| share >= LEAST_OFF_CPU).map(|stack| stack.sentence());
+    (share >= LEAST_OFF_CPU, std::iter::once(runs).chain(stack).collect())
 }
 
 /// The spans from which the GPU's API is called, and the spans around these.

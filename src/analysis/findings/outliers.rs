@@ -79,7 +79,6 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
         more => format!(" and {more} more"),
     };
     vec![Candidate {
-        kind: FindingKind::OutlierSteps,
         title: format!("{count} of {steps} steps {verb} longer than the others, by {cause}"),
         span,
         evidence: vec![
@@ -88,10 +87,7 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
             evidence,
         ],
         ranges: slow.iter().map(|step| TimeRange::new(trace, step.start(), step.end())).collect(),
-        costs,
-        least: None,
-        most: None,
-        others: Vec::new(),
+        ..Candidate::new(FindingKind::OutlierSteps, costs)
     }]
 }
 

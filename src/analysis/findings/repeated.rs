@@ -88,7 +88,6 @@ pub(super) fn repeated_work(window: &Window<'_>) -> Vec<Candidate> {
             .sum();
         let place = words::place(trace, Some(spans[0]));
         candidates.push(Candidate {
-            kind: FindingKind::RepeatedWork,
             title: format!("{place} runs twice in each step, with the same kernels and shapes"),
             span: Some(spans[0]),
             evidence: vec![format!(
@@ -102,10 +101,7 @@ pub(super) fn repeated_work(window: &Window<'_>) -> Vec<Candidate> {
                     TimeRange::new(trace, span.start(), span.end())
                 })
                 .collect(),
-            costs,
-            least: None,
-            most: None,
-            others: Vec::new(),
+            ..Candidate::new(FindingKind::RepeatedWork, costs)
         });
     }
     candidates
@@ -205,19 +201,17 @@ fn candidate(window: &Window<'_>, again: &[SpanId], calls: usize) -> Option<Cand
         distinct => format!("{distinct} different sets of fields"),
     };
     Some(Candidate {
-        kind: FindingKind::RepeatedCalls,
         title: format!("{place} works on the same data again, for {} of each step", words::nanos(nanos)),
+        each: Some(nanos),
         span: Some(first),
         evidence: vec![
             format!("Its {calls} calls in {} steps have {same}.", window.count()),
             format!("One that comes again: {}.", shown(trace.span(first))),
         ],
         ranges: window.span_ranges(again.iter().copied()),
-        costs,
         // Fields need not have all that the work depends on.
         least: Some(window.costs()),
-        most: None,
-        others: Vec::new(),
+        ..Candidate::new(FindingKind::RepeatedCalls, costs)
     })
 }
 

@@ -86,7 +86,6 @@ pub(super) fn same_bytes_again(window: &Window<'_>) -> Vec<Candidate> {
         let place = words::place(trace, Some(span));
         let items: Vec<usize> = uploads.iter().map(|&(_, item)| item).collect();
         candidates.push(Candidate {
-            kind: FindingKind::SameBytesAgain,
             title: format!(
                 "{} are copied to the GPU {often} in each step, in {place}, and are not its input",
                 words::bytes(bytes)
@@ -102,10 +101,8 @@ pub(super) fn same_bytes_again(window: &Window<'_>) -> Vec<Candidate> {
                     .to_owned(),
             ],
             ranges: window.item_ranges(&items),
-            costs,
             least: Some(least),
-            most: None,
-            others: Vec::new(),
+            ..Candidate::new(FindingKind::SameBytesAgain, costs)
         });
     }
     candidates

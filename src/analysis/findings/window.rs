@@ -1,11 +1,14 @@
 //! A window as rules look at it.
 
-use super::super::{
-    counter_use::{CounterBound, CounterSubject, CounterUse, CounterValue},
-    finding::{FindingKind, TimeRange},
-    quantile::lower_median,
-    simulation::{Costs, Item, Simulation, Task},
-    sorted::{SortedMap, SortedSet},
+use super::{
+    super::{
+        counter_use::{CounterBound, CounterSubject, CounterUse, CounterValue},
+        finding::{Finding, FindingKind, TimeRange},
+        quantile::lower_median,
+        simulation::{Costs, Item, Simulation, Task},
+        sorted::{SortedMap, SortedSet},
+    },
+    off_cpu::OffCpu,
 };
 use crate::trace::{
     ApiCall, CallsiteId, Detail, Device, DeviceId, Framework, MemoryCopy, MetricMeaning, Span, SpanId, Step, StepId,
@@ -39,12 +42,18 @@ pub(super) struct Window<'a> {
     tasks_of_items: FxHashMap<usize, usize>,
     /// The hardware counters of spans and kernels, if they were sampled.
     counters: &'a [CounterUse],
+    /// When threads did not run, if that was recorded.
+    pub(super) off_cpu: OffCpu<'a>,
 }
 
 /// A change that may save time.
 pub(super) struct Candidate {
     pub(super) kind: FindingKind,
     pub(super) title: String,
+    /// The nanoseconds of a step that the title speaks of, if it does of a time that windows have in common.
+    pub(super) each: Option<u64>,
+    /// What to change, if it is not what the kind says.
+    pub(super) change: Option<&'static str>,
     /// A span at the place.
     pub(super) span: Option<SpanId>,
     pub(super) evidence: Vec<String>,
@@ -56,6 +65,25 @@ pub(super) struct Candidate {
     pub(super) most: Option<Costs>,
     /// Other changes that would help.
     pub(super) others: Vec<Alternative>,
+}
+
+impl Candidate {
+    /// Returns one that says nothing yet, with the costs of the window's parts after the change.
+    pub(super) fn new(kind: FindingKind, costs: Costs) -> Self {
+        Self {
+            kind,
+            title: String::new(),
+            each: None,
+            change: None,
+            span: None,
+            evidence: Vec::new(),
+            ranges: Vec::new(),
+            costs,
+            least: None,
+            most: None,
+            others: Vec::new(),
+        }
+    }
 }
 
 /// Another change that would help.
@@ -161,6 +189,7 @@ impl<'a> Window<'a> {
             inputs,
             tasks_of_items,
             counters,
+            off_cpu: OffCpu::of(trace, thread),
         })
     }
 
@@ -241,11 +270,11 @@ impl<'a> Window<'a> {
 
     /// Whether something that takes this long in all steps that are not slow is too short to matter.
     pub(super) fn is_negligible(&self, nanos: u64) -> bool {
-        (self.per_step(nanos) as f64) < super::LEAST_SHARE * self.step.as_nanos() as f64
+        (self.per_step(nanos) as f64) < Finding::LEAST_SHARE * self.step.as_nanos() as f64
     }
 
     /// Whether a step is whole and not slow.
-    fn is_regular(&self, step: StepId) -> bool {
+    pub(super) fn is_regular(&self, step: StepId) -> bool {
         self.is_whole(step) && !self.slow.contains(&step)
     }
 

@@ -22,9 +22,7 @@ const HELP: [&str; Breakdowns::PARTS.len()] = [
 
 /// Returns the time of a step: that of the findings, which is the one that savings are a part of, or else the median.
 fn step(report: &Report, findings: &[Finding]) -> Option<Duration> {
-    // Findings about slow steps are about the mean.
-    let typical = findings.iter().find(|finding| finding.kind != FindingKind::OutlierSteps);
-    typical.map(|finding| finding.step).or_else(|| report.steps().percentile(50.0))
+    findings.first().map(|finding| finding.step).or_else(|| report.steps().percentile(50.0))
 }
 
 /// Writes the headline: the time of a step and where it goes.

@@ -258,7 +258,7 @@ impl HtmlReport {
         let findings = self.report.findings();
         if findings.is_empty() {
             return section(sections, "findings", "What to change first", "empty", |section| {
-                section.string("note", self.report.advice().none());
+                section.string("note", &self.report.advice().none());
             });
         }
         section(sections, "findings", "What to change first", "findings", |section| {

@@ -80,16 +80,14 @@ impl Report {
             writeln!(f, "what to change first:")?;
         }
         for (number, finding) in findings.iter().take(Self::FINDINGS).enumerate() {
-            let saving = units::time(finding.saving.likely);
-            let step = units::time(finding.step);
-            let percent = units::percent(finding.percent());
-            let (number, kind) = (number + 1, finding.kind);
-            writeln!(f, "{number}. saves {saving} of {step} a step ({percent}): {} [{kind}]", finding.title)?;
+            let (number, kind, saves) = (number + 1, finding.kind, finding.savings_text());
+            writeln!(f, "{number}. {saves}: {} [{kind}]", finding.title)?;
         }
-        match findings.len().saturating_sub(Self::FINDINGS) {
-            0 => Ok(()),
-            more => writeln!(f, "and {more} more that save less"),
+        if let more @ 1.. = findings.len().saturating_sub(Self::FINDINGS) {
+            writeln!(f, "and {more} more that save less")?;
         }
+        let mut questions = self.open_questions(&findings).into_iter();
+        questions.try_for_each(|question| writeln!(f, "not explained: {question}"))
     }
 }
 

@@ -34,7 +34,7 @@ impl Symbols {
         for node in &stacks.nodes {
             let mut caller = node.caller.and_then(|caller| resolved[caller as usize]);
             let function = match node.address {
-                PREEMPTED => "[preempted]".to_owned(),
+                PREEMPTED => StackFrame::PREEMPTED.to_owned(),
                 address => format!("{address:#x}"),
             };
             let unknown = [StackFrame { function, ..StackFrame::default() }];

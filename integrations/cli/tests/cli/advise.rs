@@ -41,6 +41,6 @@ fn advice_is_there_for_programs_too() {
     let markdown = printed("advise --format md", &[&faulty]);
     assert!(markdown.contains("| host-sync |"), "{markdown}");
     let repaired = fixture("faults/scalar-read-repaired.kernspan");
-    assert!(printed("advise", &[&repaired]).contains("nothing was found"));
-    assert!(printed("advise --format md", &[&repaired]).contains("no findings: nothing was found"));
+    assert!(printed("advise", &[&repaired]).contains("no rule knows a change"));
+    assert!(printed("advise --format md", &[&repaired]).contains("no findings: no rule knows"));
 }
