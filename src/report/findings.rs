@@ -274,10 +274,13 @@ impl RankFindings {
             };
             finding.restate(self.each(sum.each));
             if sum.steps < self.steps {
-                let (steps, all) = (sum.steps, self.steps);
-                let evidence =
-                    format!("It is in windows of {steps} of the {all} steps. The saving is the mean of all.");
-                finding.evidence.push(evidence);
+                finding.evidence.push(format!("It is in windows of {} of the {} steps.", sum.steps, self.steps));
+            }
+            if finding.saving != sum.first.saving {
+                let all = self.steps;
+                finding.evidence.push(format!(
+                    "The saving is the mean of all {all} steps; other numbers are of the window that has most of it."
+                ));
             }
             finding
         };

@@ -30,7 +30,7 @@ pub(super) struct OffCpu<'a> {
     has_waits: bool,
     /// The function in which spans of a callsite waited for the longest.
     stacks: FxHashMap<CallsiteId, WaitStack>,
-    /// When threads other than the steps' ran, if stacks were sampled.
+    /// When threads other than the steps' ran, or were ready to, if stacks were sampled.
     others: Option<Intervals>,
     /// The CPU time of threads other than the steps' in each step, if spans have CPU time.
     cpu_of_others: SortedMap<StepId, Duration>,
@@ -67,8 +67,8 @@ impl<'a> OffCpu<'a> {
         let mut others = Vec::new();
         for sample in trace.stack_samples() {
             let is_own = sample.track().thread() == thread;
-            if !sample.is_waiting() && !is_own {
-                others.push(on_cpu(sample));
+            if !is_own && (!sample.is_waiting() || sample.is_preempted()) {
+                others.push(working(sample));
             }
             let Some(span) = sample.span().filter(|_| is_own && sample.is_waiting()) else { continue };
             if sample.is_preempted() {
@@ -159,11 +159,15 @@ fn cpu_of_others(trace: &Trace, thread: ThreadId) -> SortedMap<StepId, Duration>
     times
 }
 
-/// The time that a sample on a CPU stands for.
-fn on_cpu(sample: StackSample<'_>) -> Interval {
+/// The time for which a sample says that a thread works, or would if it had a CPU.
+fn working(sample: StackSample<'_>) -> Interval {
     let nanos = u64::try_from(sample.duration().as_nanos()).unwrap_or(u64::MAX);
-    let start = Timestamp::from_unix_nanos(sample.at().as_unix_nanos().saturating_sub(nanos));
-    Interval { start, end: sample.at(), requested: None }
+    let before = Timestamp::from_unix_nanos(sample.at().as_unix_nanos().saturating_sub(nanos));
+    let (start, end) = match sample.is_preempted() {
+        true => (sample.at(), sample.at() + sample.duration()),
+        false => (before, sample.at()),
+    };
+    Interval { start, end, requested: None }
 }
 
 /// Returns what a waiting thread waits for, and where: the outermost function of the runtime and the C library, and the

@@ -65,6 +65,7 @@ fn span_question(window: &Window<'_>, group: &SpanGroup) -> Option<OpenQuestion>
     let own = each(&|_| 1.0);
     let is_sampled = off_cpu.is_sampled();
     let waited = each(&|span| off_cpu.waiting_share(span));
+    // A wait that is no finding is one for others.
     let is_wait = waited as f64 >= LEAST_OFF_CPU * own as f64
         || (off_cpu.has_waits() && waited as f64 >= LEAST_SHARE * window.median.as_nanos() as f64);
     Some(match () {

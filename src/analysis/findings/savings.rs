@@ -87,7 +87,10 @@ fn typical_saving(window: &Window<'_>, candidate: &Candidate) -> (Duration, Savi
     let step = lower_median(of_counted(&before)).unwrap_or_default();
     let least = quantile(candidate.least.as_ref().map_or_else(|| likely.clone(), savings), TAIL);
     let most = quantile(candidate.most.as_ref().map_or_else(|| likely.clone(), savings), 1.0 - TAIL);
-    let likely = lower_median(likely).unwrap_or_default();
+    let likely = match candidate.is_mean {
+        true => mean_and_error(&likely).0,
+        false => lower_median(likely).unwrap_or_default(),
+    };
     (step, bounds(step, least, likely, most))
 }
 

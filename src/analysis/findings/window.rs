@@ -52,6 +52,8 @@ pub(super) struct Candidate {
     pub(super) title: String,
     /// The nanoseconds of a step that the title speaks of, if it does of a time that windows have in common.
     pub(super) each: Option<u64>,
+    /// Whether the saving is the mean of steps without a GPU, too, instead of the median.
+    pub(super) is_mean: bool,
     /// What to change, if it is not what the kind says.
     pub(super) change: Option<&'static str>,
     /// A span at the place.
@@ -74,6 +76,7 @@ impl Candidate {
             kind,
             title: String::new(),
             each: None,
+            is_mean: false,
             change: None,
             span: None,
             evidence: Vec::new(),

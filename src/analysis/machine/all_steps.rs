@@ -4,6 +4,8 @@ use super::{
     super::{
         finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
         open_question::{OpenQuestion, QuestionKind},
+        quantile::lower_median,
+        simulation::Simulation,
         sorted::SortedMap,
         vital_signs::VitalSign,
     },
@@ -27,6 +29,10 @@ const OWN: f64 = 0.8;
 /// step, so nothing is said.
 pub(super) fn preempted(trace: &Trace, steps: &[&Step]) -> Option<Finding> {
     let thread = trace.track(steps.first()?.track_id()).thread();
+    // A typical step is one that is not slow, as in other findings.
+    let median = lower_median(steps.iter().map(|step| step.duration())).unwrap_or_default();
+    let steps: Vec<&Step> =
+        steps.iter().copied().filter(|step| step.duration() <= median.mul_f64(Simulation::SLOW)).collect();
     if trace.work().len() > 0 || steps.len() < STEPS {
         return None;
     }
@@ -43,14 +49,14 @@ pub(super) fn preempted(trace: &Trace, steps: &[&Step]) -> Option<Finding> {
         waits.get(&step.number()).into_iter().flatten().map(|sample| sample.duration()).sum()
     };
     let times: Vec<f64> = steps.iter().map(|step| in_step(step).as_secs_f64()).collect();
-    let (each, step) = (mean(&times), Side { steps: steps.to_vec(), values: Vec::new() }.mean().0);
+    let (each, step) = (mean(&times), Side { steps: steps.clone(), values: Vec::new() }.mean().0);
     let squares: f64 = times.iter().map(|time| (time - each).powi(2)).sum();
     let error = (squares / (times.len() as f64 - 1.0).max(1.0) / times.len() as f64).sqrt();
     if each < LEAST_PREEMPTED * step || each <= 2.0 * error {
         return None;
     }
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    let signs = CpuSigns::of(trace, steps);
+    let signs = CpuSigns::of(trace, &steps);
     // Its own threads have to run at some time.
     let least = if signs.is_own() { 0.0 } else { each - 2.0 * error - NOISE * step };
     let saving = Saving::new(time(least.max(0.0)), time(each), time((each + 2.0 * error + NOISE * step).min(step)));

@@ -111,10 +111,33 @@ fn waiting_for_threads_that_compute_is_no_fault() {
 }
 
 #[test]
-fn a_busy_machine_is_no_wait() {
-    // A thread that computes loses its CPU for two fifths of the time.
+fn joining_threads_is_no_fault_even_if_they_were_not_sampled() {
     let mut trace = program("forward");
-    set_cpu(&mut trace, &[("forward", 0.6), ("train_step", 0.6)], 13.2);
+    set_waits(&mut trace, "forward", &["train::forward", "std::thread::scoped::scope"]);
+    assert_eq!(findings(&trace), []);
+    let text = advice(&trace);
+    assert!(text.contains("`forward` (model.rs:1) waits for 13.5 ms of each 22.0 ms step"), "{text}");
+    assert!(text.contains("100.00% of the sampled waits there are in `std::thread::scoped::scope`"), "{text}");
+}
+
+#[test]
+fn waits_that_not_all_steps_have_count_with_their_mean() {
+    // The lock is held in two of five steps.
+    let mut trace = steps(|it, number| {
+        let wait = if number % 5 < 2 { 2 * MILLI } else { 10 };
+        it.step(12 * MILLI).span(0, "update", 0, wait).span(0, "forward", wait, 12 * MILLI);
+    });
+    set_cpu(&mut trace, &[("update", 0.01), ("forward", 1.0)], 10.0);
+    let finding = only(&trace);
+    assert!(finding.title.contains("is off the CPU for 798 µs of each step in `update`"), "{}", finding.title);
+    assert_eq!(finding.saving.likely.as_micros() / 10, 79, "{:?}", finding.saving);
+}
+
+#[test]
+fn a_busy_machine_is_no_wait() {
+    // A thread that computes loses its CPU for most of the time.
+    let mut trace = program("forward");
+    set_cpu(&mut trace, &[("forward", 0.3), ("train_step", 0.3)], 6.6);
     assert_eq!(findings(&trace), []);
     let mut denied = steps(|it, _| {
         it.step(22 * MILLI).span(0, "throttle", 0, 15 * MILLI).field("op.wait", "none");
