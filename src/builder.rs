@@ -15,7 +15,7 @@ use crate::{
     activity::{Activities, Activity},
     analysis::Analysis,
     cpu_time::CpuTime,
-    export::{Exporter, OnTrace},
+    export::{Exporter, OnTrace, RunId},
     flight::FlightRecorder,
     gpu::{Counters, DetachPolicy},
     memory::MemorySnapshots,
@@ -152,7 +152,7 @@ impl ProfilerBuilder {
             samples: None,
             cpu_time: None,
             flight: None,
-            metadata: Metadata::of_this_process(),
+            metadata: Metadata { run: RunId::from_env().map(|run| run.to_string()), ..Metadata::of_this_process() },
         }
     }
 

@@ -116,6 +116,7 @@ impl Header {
             process: self.text("process_name").or(name).unwrap_or_default(),
             rank: number("rank").unwrap_or(0),
             world_size: number("world_size").unwrap_or(1).max(1),
+            run: self.text("kernspan_run"),
             user: user.collect(),
         }
     }

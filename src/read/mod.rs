@@ -1,6 +1,6 @@
 //! Reads traces from files: Kineto's JSON, as kernspan and PyTorch write it, and recorded windows.
 //!
-//! [`read`] takes a path, [`from_bytes`] takes bytes in memory. A [`Chrome`](crate::Chrome) file gives the same
+//! [`read`] takes a path, [`from_bytes`] takes bytes in memory; [`origin`] reads only where a file comes from. A [`Chrome`](crate::Chrome) file gives the same
 //! [`Report`](crate::Report) as the trace it was written from. In a `torch.profiler` file, operators, labels and Python
 //! functions become spans, whose [`target`](crate::trace::Callsite::target) is the category of the event. Shapes and
 //! element types become fields that follow the [`convention`](crate::trace::convention), and `ProfilerStep#N` become
@@ -20,6 +20,7 @@ mod header;
 mod host;
 mod inputs;
 mod intake;
+mod origin;
 mod raw;
 mod rows;
 mod samples;
@@ -30,7 +31,10 @@ mod span_ids;
 mod tests;
 mod text;
 
-pub use self::error::ReadError;
+pub use self::{
+    error::ReadError,
+    origin::{Origin, origin},
+};
 
 use self::{
     intake::Intake,

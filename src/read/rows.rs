@@ -142,6 +142,11 @@ impl Rows {
         self.host.map(|(_, own)| own)
     }
 
+    /// The number of the process that the first thread belongs to. PyTorch says only at the end which one is its own.
+    pub(super) fn first_process(&self) -> Option<u32> {
+        self.rows.iter().find(|row| row.is_thread).and_then(|row| u32::try_from(row.pid).ok())
+    }
+
     /// Returns the tracks, and the track of each row.
     pub(super) fn into_tracks(self, header: &Header) -> (Vec<Track>, Vec<TrackId>) {
         let host = self.host.map(|(pid, _)| pid);

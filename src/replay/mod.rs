@@ -8,7 +8,7 @@ mod gpu_messages;
 mod span_messages;
 mod window;
 
-use self::window::Window;
+use self::window::{Window, WindowOrigin};
 use crate::{
     file::{self, FileError},
     gpu::{
@@ -20,7 +20,7 @@ use crate::{
         gather::Gathered,
     },
     recording::{GpuRecord, GpuRecording, Pool, RawRecords},
-    trace::{ApiCallData, Trace},
+    trace::{ApiCallData, Metadata, Timestamp, Trace},
 };
 use prost::{Message, bytes::Bytes};
 use rustc_hash::FxHashMap;
@@ -83,7 +83,20 @@ pub(crate) fn write(
 /// # Errors
 ///
 /// If the file cannot be read, or is not a recorded window.
-pub fn replay(mut recorded: impl Read) -> io::Result<Trace> {
+pub fn replay(recorded: impl Read) -> io::Result<Trace> {
+    let window = Window::decode(plain(recorded)?).map_err(io::Error::other)?;
+    window.into_trace().ok_or_else(|| io::Error::other("a recorded window that refers to what is not in it"))
+}
+
+/// Returns which process recorded a window, the window's number and its start, without decoding its records.
+pub(crate) fn origin(recorded: impl Read) -> io::Result<(Metadata, u32, Timestamp)> {
+    let origin = WindowOrigin::decode(plain(recorded)?).map_err(io::Error::other)?;
+    let (index, start) = (origin.index, Timestamp::from_unix_nanos(origin.start));
+    Ok((origin.into_metadata(), index, start))
+}
+
+/// Reads a file to its end, and decompresses it if need be.
+fn plain(mut recorded: impl Read) -> io::Result<Bytes> {
     let mut bytes = Vec::new();
     recorded.read_to_end(&mut bytes)?;
     #[cfg(feature = "gzip")]
@@ -92,8 +105,7 @@ pub fn replay(mut recorded: impl Read) -> io::Result<Trace> {
         flate2::read::GzDecoder::new(&*bytes).read_to_end(&mut plain)?;
         bytes = plain;
     }
-    let window = Window::decode(Bytes::from(bytes)).map_err(io::Error::other)?;
-    window.into_trace().ok_or_else(|| io::Error::other("a recorded window that refers to what is not in it"))
+    Ok(bytes.into())
 }
 
 /// Decodes the records and takes those of the trace's window, as the reader does.

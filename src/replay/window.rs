@@ -78,6 +78,42 @@ pub(super) struct Window {
     /// The samples of hardware counters.
     #[prost(message, repeated, tag = "23")]
     counters: Vec<CountersMessage>,
+    /// The rank, the number of processes if there are several, and the name of the run. Windows that were recorded
+    /// before these were written have none.
+    #[prost(uint32, tag = "24")]
+    rank: u32,
+    #[prost(uint32, tag = "25")]
+    world_size: u32,
+    #[prost(string, optional, tag = "26")]
+    run: Option<String>,
+}
+
+/// The fields of a window that say where it comes from. Its records are passed over.
+#[derive(Message)]
+pub(super) struct WindowOrigin {
+    #[prost(uint32, tag = "1")]
+    pub(super) index: u32,
+    #[prost(uint64, tag = "2")]
+    pub(super) start: u64,
+    #[prost(string, tag = "4")]
+    host: String,
+    #[prost(uint32, tag = "5")]
+    pid: u32,
+    #[prost(string, tag = "6")]
+    process: String,
+    #[prost(uint32, tag = "24")]
+    rank: u32,
+    #[prost(uint32, tag = "25")]
+    world_size: u32,
+    #[prost(string, optional, tag = "26")]
+    run: Option<String>,
+}
+
+impl WindowOrigin {
+    pub(super) fn into_metadata(self) -> Metadata {
+        let Self { host, pid, process, rank, world_size, run, .. } = self;
+        Metadata { host, pid, process, rank, world_size: world_size.max(1), run, ..Metadata::default() }
+    }
 }
 
 impl Window {
@@ -92,6 +128,9 @@ impl Window {
             host: trace.metadata.host.clone(),
             pid: trace.metadata.pid,
             process: trace.metadata.process.clone(),
+            rank: trace.metadata.rank,
+            world_size: if trace.metadata.world_size > 1 { trace.metadata.world_size } else { 0 },
+            run: trace.metadata.run.clone(),
             library: match &trace.gpu {
                 Gpu::Available(library) => Some(LibraryMessage::of(library)),
                 _ => None,
@@ -130,7 +169,9 @@ impl Window {
                 host: std::mem::take(&mut self.host),
                 pid: self.pid,
                 process: std::mem::take(&mut self.process),
-                world_size: 1,
+                rank: self.rank,
+                world_size: self.world_size.max(1),
+                run: self.run.take(),
                 ..Metadata::default()
             }),
             ..Trace::default()

@@ -16,6 +16,8 @@ pub struct Metadata {
     pub rank: u32,
     /// The number of processes in the run, `1` if it is not distributed.
     pub world_size: u32,
+    /// The name that a launcher gave to the run, the same on all its ranks: see [`RunId`](crate::export::RunId).
+    pub run: Option<String>,
     /// The user's own entries: see [`metadata`](crate::ProfilerBuilder::metadata).
     pub user: BTreeMap<String, String>,
 }
@@ -56,6 +58,7 @@ impl Metadata {
                 .unwrap_or_else(|| "unknown".to_owned()),
             rank,
             world_size,
+            run: None,
             user: BTreeMap::new(),
         }
     }

@@ -13,7 +13,7 @@ use crate::{
 use std::time::Duration;
 
 /// Keys of the document itself. An entry of the user's metadata with the same key is called `user.KEY`.
-const RESERVED: [&str; 29] = [
+const RESERVED: [&str; 30] = [
     "schemaVersion",
     "deviceProperties",
     "distributedInfo",
@@ -23,6 +23,7 @@ const RESERVED: [&str; 29] = [
     "host_name",
     "process_name",
     "kernspan_version",
+    "kernspan_run",
     "kernspan_window",
     "kernspan_start",
     "kernspan_end",
@@ -72,6 +73,7 @@ pub(super) fn members(window: &Analysis<'_>, options: Options, times: Times) -> 
             // Spans, steps and rows are as PyTorch writes them.
             header.bool("kernspan_torch", true);
         }
+        metadata.run.iter().for_each(|run| header.string("kernspan_run", run));
         header.number("kernspan_window", trace.window());
         header.number("kernspan_start", trace.start().as_unix_nanos());
         header.number("kernspan_end", trace.end().as_unix_nanos());

@@ -50,13 +50,14 @@ fn escaped(text: &str) -> String {
 
 /// Returns the text about the program and how it is profiled. It includes the arguments if allowed.
 pub(super) fn configuration(run: &Run, arguments: Option<&[String]>) -> String {
-    let Metadata { host, pid, process, rank, world_size, user } = &*run.metadata;
+    let Metadata { host, pid, process, rank, world_size, run: name, user } = &*run.metadata;
     let mut table = Table::new();
     table.row("program", process);
     arguments.iter().for_each(|arguments| table.row("arguments", &arguments.join(" ")));
     table.row("host", host);
     table.row("pid", &pid.to_string());
     table.row("rank", &format!("{rank} of {world_size}"));
+    name.iter().for_each(|name| table.row("run", name));
     table.row("kernspan", env!("CARGO_PKG_VERSION"));
     table.row("schedule", &run.schedule);
     table.row(

@@ -3,8 +3,8 @@
 use super::Window;
 use crate::{
     recording::{Pool, RawRecords},
-    replay::{replay, tests::message},
-    trace::{MetricMeaning, Operation, OperationCall, Span, Step, Trace, Work, sample},
+    replay::{origin, replay, tests::message},
+    trace::{Metadata, MetricMeaning, Operation, OperationCall, Span, Step, Trace, Work, sample},
 };
 use prost::{Message, bytes::Bytes};
 use std::{collections::HashMap, sync::Arc};
@@ -60,6 +60,17 @@ fn done(trace: &Trace) -> Vec<(Vec<usize>, Vec<usize>)> {
 fn a_window_that_is_written_again_has_the_same_bytes() {
     assert!(written(&replay(&*message()).unwrap()) == message());
     assert!(written(&replay(&*with_operations()).unwrap()) == with_operations());
+}
+
+#[test]
+fn the_rank_and_the_run_come_back_as_they_were() {
+    let mut trace = replay(&*message()).unwrap();
+    assert_eq!((trace.metadata().rank, trace.metadata().world_size, &trace.metadata().run), (0, 1, &None));
+    let run = Some("42 1".to_owned());
+    trace.metadata = Arc::new(Metadata { rank: 3, world_size: 8, run, ..(*trace.metadata).clone() });
+    let file = written(&trace);
+    assert_eq!(replay(&*file).unwrap().metadata(), trace.metadata());
+    assert_eq!(origin(&*file).unwrap(), (trace.metadata().clone(), trace.window(), trace.start()));
 }
 
 #[test]
