@@ -14,8 +14,8 @@ use std::{
 
 /// Run a query on tables, with an SQL engine that is installed
 ///
-/// The engine is the first that is found of `duckdb`, `datafusion-cli`, `clickhouse` and `spark-sql`;
-/// kernspan has none of its own.
+/// The engine is the first that is found of `duckdb`, DuckDB's package for Python, `datafusion-cli`, `clickhouse` and
+/// `spark-sql`; kernspan has none of its own.
 /// The query is the name of one that comes with kernspan, a file, or SQL. The tables are runs, ranks, steps, spans,
 /// collectives, kernels, work and findings; columns are documented in docs/tables.md.
 #[derive(clap::Args)]
@@ -71,6 +71,40 @@ impl From<EngineName> for Engine {
     }
 }
 
+/// Runs statements and a query with DuckDB's package for Python. Prints as many rows as the program does.
+const DUCKDB_IN_PYTHON: &str = "\
+import sys
+try:
+    import duckdb
+except ImportError:
+    sys.exit(127)
+try:
+    connection = duckdb.connect()
+    for statement in sys.argv[1:-1]:
+        connection.execute(statement)
+    rows = connection.sql(sys.argv[-1])
+    if rows is not None:
+        rows.show(max_rows=40)
+except duckdb.Error as error:
+    sys.exit(str(error))";
+
+/// The exit status for an engine that is not installed, as shells have it for programs.
+const NOT_FOUND: i32 = 127;
+
+/// Runs an engine. Returns whether it is installed.
+fn ran(engine: &str, command: &mut Command) -> Result<bool, Fault> {
+    match command.status() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Fault::Failed(format!("cannot run {engine}: {}", reason_of(&error)))),
+        Ok(status) if status.code() == Some(NOT_FOUND) => Ok(false),
+        Ok(status) if status.success() => {
+            say(&format!("ran with {engine}"));
+            Ok(true)
+        }
+        Ok(status) => Err(Fault::Failed(format!("{engine} failed ({status})"))),
+    }
+}
+
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
         let folder = TableFolder::open(&self.folder).map_err(|error| Fault::Failed(error.to_string()))?;
@@ -84,22 +118,25 @@ impl Args {
                 return Ok(io::stdout().write_all(sql.as_bytes())?);
             }
             let (program, arguments) = engine.program();
-            match Command::new(program).args(arguments).arg(&sql).status() {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Fault::Failed(format!("cannot run {program}: {}", reason_of(&error)))),
-                Ok(status) => {
-                    say(&format!("ran with {program}"));
-                    let failed = || Fault::Failed(format!("{program} failed ({status})"));
-                    return if status.success() { Ok(()) } else { Err(failed()) };
-                }
+            let mut command = Command::new(program);
+            if ran(program, command.args(arguments).arg(&sql))? {
+                return Ok(());
+            }
+            let mut python = Command::new("python3");
+            if engine == Engine::DuckDb
+                && ran("DuckDB's package for Python", python.args(["-c", DUCKDB_IN_PYTHON]).args(&statements))?
+            {
+                return Ok(());
             }
         }
-        let wanted = self
-            .engine
-            .map_or("duckdb, datafusion-cli, clickhouse or spark-sql", |engine| Engine::from(engine).program().0);
+        let wanted = match self.engine.map(Engine::from) {
+            None => "duckdb, DuckDB's package for Python, datafusion-cli, clickhouse or spark-sql",
+            Some(Engine::DuckDb) => "duckdb or its package for Python",
+            Some(engine) => engine.program().0,
+        };
         Err(Fault::Failed(format!(
-            "no SQL engine: {wanted} was not found; install one, such as DuckDB (https://duckdb.org/install), or use \
-             --print and any other"
+            "no SQL engine: {wanted} was not found; install one, such as DuckDB (`pip install duckdb`, or the program \
+             from https://duckdb.org/install), or use --print and any other"
         )))
     }
 

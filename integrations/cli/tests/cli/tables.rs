@@ -76,8 +76,8 @@ fn sql_needs_an_engine_and_says_so() {
     let arguments = [OsStr::new("sql"), "late_ranks".as_ref(), folder.path().as_ref()];
     let none = Run::of(command(&arguments).env("PATH", "").output().unwrap());
     assert_eq!(none.code, 1);
-    let expected =
-        "kernspan: no SQL engine: duckdb, datafusion-cli, clickhouse or spark-sql was not found; install one";
+    let expected = "kernspan: no SQL engine: duckdb, DuckDB's package for Python, datafusion-cli, clickhouse or \
+                    spark-sql was not found; install one, such as DuckDB (`pip install duckdb`, or the program from";
     assert!(none.err.starts_with(expected), "{}", none.err);
     let printed = run("sql --print --engine duckdb late_spans", &[folder.path()]);
     assert!(printed.out.starts_with("create view runs as select * from read_parquet("), "{}", printed.out);
@@ -85,4 +85,30 @@ fn sql_needs_an_engine_and_says_so() {
     let unknown = run("sql lateranks", &[folder.path()]);
     assert_eq!(unknown.code, 2);
     assert!(unknown.err.contains("known by name are exposed_communication, late_ranks"), "{}", unknown.err);
+}
+
+#[cfg(unix)]
+#[test]
+fn sql_runs_with_the_package_for_python_if_there_is_no_program() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (tables, path) = (folder.path().join("tables"), folder.path().join("path"));
+    tables_of(&fixture("ranks/even"), &tables);
+    fs::create_dir(&path).unwrap();
+    let python = path.join("python3");
+    let arguments = [OsStr::new("sql"), "select 7 as seven".as_ref(), tables.as_ref()];
+    let sql = |script: &str| {
+        fs::write(&python, script).unwrap();
+        fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+        Run::of(command(&arguments).env("PATH", &path).output().unwrap())
+    };
+    // A stand-in prints the last of its arguments, which the script takes for the query.
+    let with = sql("#!/bin/sh\n[ \"$1\" = -c ] || exit 1\nfor last; do :; done\necho \"$last\"\n");
+    assert_eq!((with.code, with.out.as_str()), (0, "select 7 as seven\n"), "{}", with.err);
+    assert_eq!(with.err, "kernspan: ran with DuckDB's package for Python\n");
+    let without = sql("#!/bin/sh\nexit 127\n");
+    assert!(without.code == 1 && without.err.contains("`pip install duckdb`"), "{}", without.err);
+    let failed = sql("#!/bin/sh\nexit 1\n");
+    let expected = "kernspan: DuckDB's package for Python failed (exit status: 1)\n";
+    assert_eq!((failed.code, failed.err.as_str()), (1, expected));
 }
