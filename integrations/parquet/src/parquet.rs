@@ -5,7 +5,7 @@ use kernspan::{
     Exporter,
     analysis::Analysis,
     export::{ExportResult, Run, RunId, StepExporter, StepSummary},
-    trace::Metadata,
+    trace::{Metadata, Timestamp},
 };
 use std::{
     error::Error,
@@ -19,8 +19,9 @@ use std::{
 /// Each process writes the rows of its own rank at the end of the run, or earlier if they are many
 /// ([`Tables::ENOUGH_ROWS`]): a file for each table. All ranks may write into the same folder.
 ///
-/// The run is named after the job, by [`RunId`]. If no launcher names it, it is called `unnamed`; so give it a name
-/// then, or a folder of its own.
+/// The run is named after the job, by [`RunId`]. If no launcher names it, it is called like its process and the second
+/// in which it began. If it has several ranks then, they cannot agree on a name, so it is called `unnamed`: give it a
+/// name, or a folder of its own.
 ///
 /// ```
 /// use kernspan::Profiler;
@@ -36,7 +37,7 @@ use std::{
 #[derive(Debug)]
 pub struct Parquet {
     folder: PathBuf,
-    run: String,
+    run: Option<String>,
     with_work: bool,
     tables: Option<Arc<Mutex<Tables>>>,
 }
@@ -44,14 +45,15 @@ pub struct Parquet {
 impl Parquet {
     /// Creates an exporter that writes into a folder, which is created if it does not exist.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
-        let run = RunId::from_env().map_or_else(|| "unnamed".to_owned(), |id| id.parts().join("-"));
+        let run = RunId::from_env().map(|id| id.parts().join("-"));
         Self { folder: folder.into(), run, with_work: false, tables: None }
     }
 
-    /// Sets the name of the run, which must be the same on all ranks. By default, it is the job's.
+    /// Sets the name of the run, which must be the same on all ranks. By default, it is the job's, or that of the
+    /// process.
     #[must_use]
     pub fn run(mut self, name: impl Into<String>) -> Self {
-        self.run = name.into();
+        self.run = Some(name.into());
         self
     }
 
@@ -62,14 +64,27 @@ impl Parquet {
         self
     }
 
-    fn tables(&mut self) -> &Arc<Mutex<Tables>> {
-        self.tables.get_or_insert_with(|| Arc::new(Mutex::new(Tables::new(&*self.run).work(self.with_work))))
+    fn tables(&mut self, metadata: &Metadata) -> Arc<Mutex<Tables>> {
+        let tables = self.tables.get_or_insert_with(|| {
+            let run = self.run.clone().unwrap_or_else(|| name(metadata, Timestamp::now()));
+            Arc::new(Mutex::new(Tables::new(run).work(self.with_work)))
+        });
+        Arc::clone(tables)
+    }
+}
+
+/// Returns the name of a run that no launcher has named: no other process that writes into the folder has it.
+fn name(metadata: &Metadata, now: Timestamp) -> String {
+    let Metadata { host, pid, process, world_size, .. } = metadata;
+    match world_size {
+        0 | 1 => format!("{process}-{host}_{pid}-{}", now.as_unix_nanos() / 1_000_000_000),
+        _ => "unnamed".to_owned(),
     }
 }
 
 impl Exporter for Parquet {
     fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
-        let tables = Arc::clone(self.tables());
+        let tables = self.tables(window.metadata());
         let mut tables = locked(&tables);
         tables.add(window);
         write_if(tables.len() >= Tables::ENOUGH_ROWS, &mut tables, &self.folder)
@@ -83,7 +98,7 @@ impl Exporter for Parquet {
     }
 
     fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {
-        let tables = Arc::clone(self.tables());
+        let tables = self.tables(&run.metadata);
         let Metadata { rank, .. } = *run.metadata;
         Some(Box::new(StepTable { folder: self.folder.clone(), rank, tables }))
     }

@@ -1,10 +1,13 @@
-use super::Parquet;
+use super::{Parquet, name};
 use crate::{
     Cell, Rows,
     file::{self, TableFile},
     schema::{self, Table},
 };
-use kernspan::{Profiler, Schedule};
+use kernspan::{
+    Profiler, Schedule,
+    trace::{Metadata, Timestamp},
+};
 use std::{collections::BTreeSet, fs, path::Path};
 use tracing_subscriber::prelude::*;
 
@@ -42,6 +45,17 @@ fn all_steps_are_in_the_table_and_spans_of_recorded_ones() {
     // One file of each table that has rows, and nothing that is unfinished.
     let files = fs::read_dir(folder.path()).unwrap().flatten().map(|table| table.path().join("run=a_run"));
     assert!(files.into_iter().all(|folder| fs::read_dir(folder).unwrap().count() == 1));
+}
+
+#[test]
+fn processes_that_no_launcher_names_have_runs_of_their_own() {
+    let mut metadata = Metadata::default();
+    (metadata.host, metadata.pid, metadata.process) = ("vm".to_owned(), 6486, "train".to_owned());
+    let name = |metadata: &Metadata| name(metadata, Timestamp::from_unix_nanos(1_789_000_000_500_000_000));
+    assert_eq!(name(&metadata), "train-vm_6486-1789000000");
+    // Ranks cannot agree on one.
+    metadata.world_size = 2;
+    assert_eq!(name(&metadata), "unnamed");
 }
 
 #[test]
