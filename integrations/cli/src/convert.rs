@@ -9,14 +9,18 @@ use kernspan::{
     Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace,
     analysis::Analysis,
     export::{Firefox, Pprof},
+    read,
 };
 use std::{
+    cmp::Reverse,
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
 };
 
 /// Convert a trace to the format given by the new file's extension
+///
+/// Of a folder, the last window of the newest run is converted. `kernspan merge` puts several windows into one file.
 ///
 /// An existing file is replaced once the new one is complete. An existing folder must be empty. What the new file
 /// cannot hold is counted on standard error.
@@ -36,16 +40,23 @@ Endings:
 Examples:
   kernspan convert window.kernspan trace.json.gz
   kernspan convert trace.pt.trace.json.gz trace.pftrace
+  kernspan convert runs/mnist mnist.pftrace
   kernspan convert trace.json logs/mnist && tensorboard --logdir logs
 
 Exit status: 0 success; 1 a file could not be read or written; 2 usage error, such as an unsupported ending")]
 pub(crate) struct Args {
-    /// The trace; `-` for standard input
+    /// The trace, or a folder of traces; `-` for standard input
     #[arg(value_name = "FILE")]
     from: PathBuf,
     /// The new file or folder
     #[arg(value_name = "NEW")]
     to: PathBuf,
+    /// Search folders recursively
+    #[arg(long, short)]
+    recursive: bool,
+    /// Convert this run of a folder: its name, a process id, or a file's name [default: the newest]
+    #[arg(long, value_name = "NAME")]
+    run: Option<String>,
 }
 
 /// A format that can be written.
@@ -119,22 +130,24 @@ impl Target {
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
         let target = Target::of(&self.to)?;
-        Inputs::of(vec![self.from.clone()], false).check_output(Some(&self.to))?;
+        let inputs = Inputs::of(vec![self.from.clone()], self.recursive).named_run(self.run.clone());
+        inputs.check_output(Some(&self.to))?;
         let had_folder = self.to.is_dir();
         if target == Target::TensorBoard && fs::read_dir(&self.to).is_ok_and(|mut files| files.next().is_some()) {
             return Err(Fault::Failed(format!("cannot write {}: the folder is not empty", self.to.display())));
         }
-        let cannot = |error| Fault::Failed(cannot_read(&self.from, &error));
-        let traces = input::traces(&self.from).map_err(cannot)?;
+        let from = self.window(&inputs)?;
+        let cannot = |error| Fault::Failed(cannot_read(&from, &error));
+        let traces = input::traces(&from).map_err(cannot)?;
         let [trace] = traces.as_slice() else {
             return Err(Fault::Failed(format!(
                 "cannot convert {}: expected one trace, found {}",
-                name(&self.from),
+                name(&from),
                 traces.len()
             )));
         };
         if let Some(nothing) = target.nothing_in(trace) {
-            return Err(Fault::Failed(format!("cannot convert {}: {nothing}", name(&self.from))));
+            return Err(Fault::Failed(format!("cannot convert {}: {nothing}", name(&from))));
         }
         if target != Target::TensorBoard {
             file::write(&self.to, |out| target.write(trace, out))?;
@@ -143,9 +156,28 @@ impl Args {
         }
         let left_out = left_out(trace, target);
         if !left_out.is_empty() {
-            say(&format!("{}: not in the new file: {}", name(&self.from), left_out.join(", ")));
+            say(&format!("{}: not in the new file: {}", name(&from), left_out.join(", ")));
         }
         Ok(())
+    }
+
+    /// Returns the file to convert: of a folder, that of the last window.
+    fn window(&self, inputs: &Inputs) -> Result<PathBuf, Fault> {
+        let (files, _) = inputs.find()?;
+        let last = |path: &PathBuf| read::origin(path).map(|origin| (Reverse(origin.metadata.rank), origin.start)).ok();
+        match files.as_slice() {
+            [] => Err(Fault::Incomplete),
+            [file] => Ok(file.clone()),
+            files => {
+                let window = files.iter().max_by_key(|path| last(path)).unwrap_or(&self.from);
+                let (from, count) = (name(&self.from), files.len());
+                say(&format!(
+                    "the run in {from} has {count} windows; converting {}. kernspan merge puts all into one JSON file",
+                    name(window)
+                ));
+                Ok(window.clone())
+            }
+        }
     }
 
     /// Writes a folder for TensorBoard, or nothing.

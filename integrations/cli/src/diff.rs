@@ -8,8 +8,8 @@ mod tables;
 use self::efficiency::EfficiencyChange;
 use crate::{
     achieved::{Goal, RunCounters},
-    fault::Fault,
-    input::Inputs,
+    fault::{Fault, say},
+    input::{self, FolderRun, Inputs},
     json::json,
     output::{self, Format, Section, Style, print_json},
     progress::Progress,
@@ -20,11 +20,15 @@ use kernspan_check::{
     comparison::{KernelTimeChange, KernelTimes},
 };
 use serde_json::Value;
-use std::{path::PathBuf, thread};
+use std::{
+    path::{Path, PathBuf},
+    thread,
+};
 
 /// Print what differs between two runs: the step, spans, kernels, memory, FLOPs and findings
 ///
-/// Each side is a file or a folder. Several runs per side give a surer answer: `BEFORE… -- AFTER…`.
+/// Each side is a file or a folder, of which the newest run is read. Several runs per side give a surer answer: `BEFORE…
+/// -- AFTER…`. A single folder is compared with itself: the newest run with the one before it.
 ///
 /// Times are medians over the steps of all runs of a side. The 99 % confidence interval of a change comes from the
 /// spread between steps and runs. With a single run, the spread between runs is unknown and assumed to be 5 %.
@@ -44,6 +48,9 @@ pub(crate) struct Args {
     /// Search folders recursively
     #[arg(long, short)]
     recursive: bool,
+    /// Read all runs of each folder [default: the newest]
+    #[arg(long)]
+    all: bool,
     /// Maximum rows of each table [default: 25; 10 for explanations and kernels]
     #[arg(long, short = 'n', value_name = "ROWS", value_parser = output::limit)]
     limit: Option<usize>,
@@ -72,6 +79,7 @@ const AFTER_HELP: &str = "\
 Examples:
   kernspan diff before.kernspan after.kernspan
   kernspan diff runs/monday runs/tuesday
+  kernspan diff runs/mnist                          the newest run and the one before it
   kernspan diff main/*.json -- branch/*.json
   kernspan diff --format md runs/monday runs/tuesday > change.md
   kernspan diff --html change.html runs/monday runs/tuesday
@@ -103,8 +111,8 @@ struct Side {
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
         let sides = self.sides()?;
-        Inputs::of(sides.concat(), self.recursive).check_output(self.html.as_deref())?;
-        let sides = read_both(sides, self.recursive)?;
+        sides.iter().try_for_each(|(_, inputs)| inputs.check_output(self.html.as_deref()))?;
+        let sides = read_both(sides)?;
         let comparison = Comparison::of(&sides[0].baseline, &sides[1].baseline);
         let goals = self.goal.clone().map_or_else(|| Goal::usual().to_vec(), |goal| vec![goal]);
         let efficiency = efficiency::changes(sides.each_ref().map(|side| side.counters.as_slice()), &goals);
@@ -124,16 +132,42 @@ impl Args {
         self.threshold / 100.0
     }
 
-    /// Returns the files and folders of each side.
-    fn sides(&self) -> Result<[Vec<PathBuf>; 2], Fault> {
+    /// Returns each side: its name, and its files and folders.
+    fn sides(&self) -> Result<[(String, Inputs); 2], Fault> {
+        let side = |files: &[PathBuf]| {
+            let inputs = Inputs::of(files.to_vec(), self.recursive).all_runs(self.all);
+            (inputs.names(), inputs)
+        };
         match (self.before.as_slice(), self.after.as_slice()) {
-            ([before, after], []) => Ok([vec![before.clone()], vec![after.clone()]]),
+            ([before], []) if before.is_dir() && !self.all => self.last_two(before),
+            ([before, after], []) => Ok([before, after].map(|path| side(std::slice::from_ref(path)))),
             (_, []) => {
                 let count = self.before.len();
                 Err(Fault::Usage(format!("expected BEFORE and AFTER, got {count} (use `BEFORE… -- AFTER…`)")))
             }
-            (before, after) => Ok([before.to_vec(), after.to_vec()]),
+            (before, after) => Ok([before, after].map(side)),
         }
+    }
+
+    /// Returns the newest run of a folder, and the one before it.
+    fn last_two(&self, folder: &Path) -> Result<[(String, Inputs); 2], Fault> {
+        let files = Inputs::of(vec![folder.to_owned()], self.recursive).all_runs(true).find()?.0;
+        let runs = input::runs_of(files).0;
+        let [.., before, after] = runs.as_slice() else {
+            let (name, count) = (folder.display(), runs.len());
+            return Err(Fault::Usage(format!(
+                "expected BEFORE and AFTER, or a folder of several runs, but {name} holds {count}"
+            )));
+        };
+        let (name, count) = (folder.display(), runs.len());
+        if count > 2 {
+            say(&format!("{name} holds {count} runs; comparing the last two"));
+        }
+        let side = |run: &FolderRun| {
+            let inputs = Inputs::of(run.files().cloned().collect(), false);
+            (format!("{name}: {}", run.described()), inputs)
+        };
+        Ok([before, after].map(side))
     }
 
     fn sections(&self, diff: &Diff) -> Vec<Section> {
@@ -179,11 +213,11 @@ impl Diff {
 }
 
 impl Side {
-    fn read(inputs: &Inputs, progress: &Progress) -> Result<Self, Fault> {
+    fn read(name: String, inputs: &Inputs, progress: &Progress) -> Result<Self, Fault> {
         let runs = Runs::read_with(inputs, None, progress)?;
         let (kernels, is_complete) = (KernelTimes::of(runs.traces()), runs.end().is_ok());
         let counters = RunCounters::of_runs(runs.traces());
-        Ok(Self { name: inputs.names(), kernels, counters, is_complete, baseline: runs.baseline })
+        Ok(Self { name, kernels, counters, is_complete, baseline: runs.baseline })
     }
 
     /// Returns the mean of a count over the steps of all runs.
@@ -196,12 +230,11 @@ impl Side {
 }
 
 /// Reads both sides concurrently.
-fn read_both(sides: [Vec<PathBuf>; 2], recursive: bool) -> Result<[Side; 2], Fault> {
-    let [before, after] = sides.map(|files| Inputs::of(files, recursive));
+fn read_both([before, after]: [(String, Inputs); 2]) -> Result<[Side; 2], Fault> {
     let progress = Progress::new();
     let (before, after) = thread::scope(|scope| {
-        let first = scope.spawn(|| Side::read(&before, &progress));
-        let after = Side::read(&after, &progress);
+        let first = scope.spawn(|| Side::read(before.0, &before.1, &progress));
+        let after = Side::read(after.0, &after.1, &progress);
         (first.join(), after)
     });
     let panicked = |_| Fault::Failed("cannot read the runs before".to_owned());

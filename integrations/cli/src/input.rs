@@ -1,5 +1,18 @@
 //! The files a command reads.
 
+mod each_read;
+mod folder_runs;
+mod found;
+
+pub(crate) use self::{
+    folder_runs::FolderRun,
+    found::{is_trace, traces_in},
+};
+
+use self::{
+    each_read::each_read,
+    found::{ENDINGS, Found},
+};
 use crate::{
     fault::{Fault, reason_of, say},
     file::is_same,
@@ -7,20 +20,15 @@ use crate::{
 };
 use kernspan::{
     Report, Trace,
-    read::{ReadError, from_reader},
+    read::{ReadError, from_reader, origin},
     report::Completeness,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     error::Error,
     fs,
     io::{self, Read as _},
     path::{Path, PathBuf},
-    sync::{
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
-    thread,
     time::Duration,
 };
 
@@ -33,6 +41,12 @@ pub(crate) struct Inputs {
     /// Search folders recursively
     #[arg(long, short)]
     recursive: bool,
+    /// Read all runs of a folder [default: the newest]
+    #[arg(long, conflicts_with = "run")]
+    all: bool,
+    /// Read this run of a folder: its name, a process id, or a file's name
+    #[arg(long, value_name = "NAME")]
+    run: Option<String>,
 }
 
 /// The traces of one file.
@@ -90,16 +104,28 @@ impl Read {
     }
 }
 
-/// The extensions of files read from folders.
-const ENDINGS: [&str; 3] = [".json", ".json.gz", ".kernspan"];
-
 /// The identity of a window: host, process, rank, number, and the nanosecond it opened.
 type WindowKey = (String, u32, u32, u32, u64);
 
 impl Inputs {
     /// Creates the arguments that name these files and folders.
     pub(crate) fn of(files: Vec<PathBuf>, recursive: bool) -> Self {
-        Self { files, recursive }
+        Self { files, recursive, all: false, run: None }
+    }
+
+    /// Sets whether all runs of a folder are read, rather than the newest.
+    pub(crate) fn all_runs(self, all: bool) -> Self {
+        Self { all, ..self }
+    }
+
+    /// Sets the name of the run of a folder that is read, rather than the newest.
+    pub(crate) fn named_run(self, run: Option<String>) -> Self {
+        Self { run, ..self }
+    }
+
+    /// Returns the name of the run that is asked for.
+    pub(crate) fn run(&self) -> Option<&str> {
+        self.run.as_deref()
     }
 
     /// Returns the names of the files and folders, as given.
@@ -114,7 +140,7 @@ impl Inputs {
 
     /// Returns the same arguments with other files.
     pub(crate) fn with_files(&self, files: Vec<PathBuf>) -> Self {
-        Self { files, recursive: self.recursive }
+        Self { files, recursive: self.recursive, all: self.all, run: self.run.clone() }
     }
 
     /// Reads the files. Reports on standard error which were skipped, and why.
@@ -124,12 +150,12 @@ impl Inputs {
 
     /// Reads the files, sharing a progress bar with others.
     pub(crate) fn read_with(&self, progress: &Progress) -> Result<Read, Fault> {
-        let (files, is_complete) = self.find();
+        let (files, is_complete) = self.find()?;
         let mut read = Read { sources: Vec::new(), folder: None, is_complete };
         let size = |path: &PathBuf| fs::metadata(path).map_or(0, |it| it.len());
         progress.expect(files.iter().map(size).sum());
         let mut windows: HashMap<WindowKey, String> = HashMap::new();
-        each_read(&files, |path, traces| {
+        each_read(&files, traces, |path, traces| {
             let name = name(path);
             progress.file(&name);
             match traces {
@@ -168,10 +194,11 @@ impl Inputs {
         }
     }
 
-    /// Returns the files, including those in folders, and whether all folders could be read. Reports on standard error
-    /// which folders have no traces.
-    pub(crate) fn find(&self) -> (Vec<PathBuf>, bool) {
+    /// Returns the files, including those of the chosen run in each folder, and whether all folders could be read.
+    /// Reports on standard error which runs were not chosen, and which folders have no traces.
+    pub(crate) fn find(&self) -> Result<(Vec<PathBuf>, bool), Fault> {
         let (mut files, mut is_complete) = (Vec::new(), true);
+        let mut others = Vec::new();
         for path in &self.files {
             if !is_folder(path) {
                 files.push(path.clone());
@@ -179,14 +206,64 @@ impl Inputs {
             }
             match Found::in_folder(path, self.recursive) {
                 Ok(found) if found.traces.is_empty() => say(&found.why_nothing(path)),
-                Ok(found) => files.extend(found.traces),
+                Ok(found) => match self.chosen(path, found.traces) {
+                    Ok(chosen) => files.extend(chosen),
+                    Err(runs) => others.extend(runs),
+                },
                 Err(error) => {
                     say(&cannot_read(path, &error));
                     is_complete = false;
                 }
             }
         }
-        (files, is_complete)
+        match &self.run {
+            Some(run) if !self.files.iter().any(|path| is_folder(path)) => {
+                Err(Fault::Usage(format!("--run {run} needs a folder, to choose one of its runs")))
+            }
+            Some(run) if files.is_empty() && !others.is_empty() => {
+                let others: Vec<_> = others.iter().map(|run| format!("\n  {}", run.described())).collect();
+                Err(Fault::Failed(format!("no run in {} is called {run}; there are:{}", self.names(), others.concat())))
+            }
+            _ => Ok((files, is_complete)),
+        }
+    }
+
+    /// Returns the files of the chosen run, those of earlier runs first if all are; or all runs if none is.
+    fn chosen(&self, folder: &Path, files: Vec<PathBuf>) -> Result<Vec<PathBuf>, Vec<FolderRun>> {
+        let (mut runs, unknown) = runs_of(files);
+        let chosen = match &self.run {
+            Some(name) => runs.iter().rposition(|run| run.is_called(name)),
+            None => runs.len().checked_sub(1),
+        };
+        let Some(chosen) = chosen else { return if runs.is_empty() { Ok(unknown) } else { Err(runs) } };
+        if !self.all {
+            if self.run.is_none()
+                && let [others @ .., newest] = runs.as_slice()
+                && !others.is_empty()
+            {
+                say(&self.why_newest(folder, newest, others));
+            }
+            runs = vec![runs.swap_remove(chosen)];
+        }
+        let mut files: Vec<_> = runs.iter().flat_map(|run| in_order(run.files())).collect();
+        // That they cannot be read is reported when they are.
+        files.extend(unknown);
+        Ok(files)
+    }
+
+    /// Says that only the newest run is read, and how to read others.
+    fn why_newest(&self, folder: &Path, newest: &FolderRun, others: &[FolderRun]) -> String {
+        let (folder, runs) = (folder.display(), others.len() + 1);
+        let recursive = if self.recursive { "--recursive " } else { "" };
+        let start = format!("{folder} holds {runs} runs; reading the newest ({})", newest.described());
+        let (others, which) = match others {
+            [other] => (format!("--run {} reads the other, --all both", other.name), "them"),
+            others => {
+                let names: Vec<_> = others.iter().rev().take(3).map(|run| run.name.as_str()).collect();
+                (format!("--run NAME reads another ({}, …), --all all", names.join(", ")), "the last two")
+            }
+        };
+        format!("{start}. {others}; to compare {which}: kernspan diff {recursive}{folder}")
     }
 
     /// Checks that the output file, if any, is not also an input.
@@ -232,36 +309,30 @@ fn window_key(trace: &Trace) -> WindowKey {
     (metadata.host.clone(), metadata.pid, metadata.rank, trace.window(), trace.start().as_unix_nanos())
 }
 
-/// Reads files on as many threads as the machine has, and calls `each` with the traces of each file, in order.
-fn each_read(files: &[PathBuf], mut each: impl FnMut(&PathBuf, Result<Vec<Trace>, ReadError>)) {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(files.len());
-    if threads < 2 {
-        return files.iter().for_each(|path| each(path, traces(path)));
+/// Returns the paths in the order of their names.
+fn in_order<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> BTreeSet<PathBuf> {
+    paths.cloned().collect()
+}
+
+/// Groups files by their runs, the one that started last at the end. Returns also those whose run is not known, as they
+/// cannot be read. Files that were merged from others are left out: their events would count twice.
+pub(crate) fn runs_of(files: Vec<PathBuf>) -> (Vec<FolderRun>, Vec<PathBuf>) {
+    let (mut known, mut merged, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+    each_read(
+        &files,
+        |path| origin(path),
+        |path, origin| match origin {
+            Ok(origin) if origin.is_merged => merged.push((path.clone(), origin)),
+            Ok(origin) => known.push((path.clone(), origin)),
+            Err(_) => unknown.push(path.clone()),
+        },
+    );
+    if known.is_empty() {
+        known = merged;
+    } else {
+        merged.iter().for_each(|(path, _)| say(&format!("skipped {}: merged from other files", path.display())));
     }
-    let next = AtomicUsize::new(0);
-    let (send, receive) = mpsc::channel();
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            let (send, next) = (send.clone(), &next);
-            scope.spawn(move || {
-                let index = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < files.len());
-                while let Some(index) = index() {
-                    if send.send((index, traces(&files[index]))).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(send);
-        let (mut waiting, mut due) = (BTreeMap::new(), 0);
-        for (index, traces) in receive {
-            waiting.insert(index, traces);
-            while let Some(traces) = waiting.remove(&due) {
-                each(&files[due], traces);
-                due += 1;
-            }
-        }
-    });
+    (FolderRun::group(known), unknown)
 }
 
 /// Reads the traces of one file; `-` is standard input.
@@ -297,88 +368,10 @@ pub(crate) fn name(path: &Path) -> String {
     if is_standard_input(path) { "standard input".to_owned() } else { path.display().to_string() }
 }
 
-/// Returns the traces in a folder and its subfolders. What cannot be read is left out.
-pub(crate) fn traces_in(folder: &Path) -> Vec<PathBuf> {
-    Found::in_folder(folder, true).unwrap_or_default().traces
-}
-
 /// Explains why a folder and its subfolders have no traces.
 pub(crate) fn why_nothing_in(folder: &Path) -> String {
     match Found::in_folder(folder, true) {
         Ok(found) => found.why_nothing(folder),
         Err(error) => cannot_read(folder, &error),
-    }
-}
-
-/// Returns whether a file is a trace, by its name.
-pub(crate) fn is_trace(path: &Path) -> bool {
-    let is_trace = |name: &str| ENDINGS.iter().any(|ending| name.ends_with(ending));
-    // Exported for the Firefox Profiler, next to traces.
-    path.to_str().is_some_and(|name| is_trace(name) && !name.ends_with(".firefox.json"))
-}
-
-/// The files of a folder.
-#[derive(Default)]
-struct Found {
-    /// The traces, in the order of their names.
-    traces: Vec<PathBuf>,
-    /// The number of other files, by extension.
-    others: BTreeMap<String, usize>,
-    /// The folders that were not searched.
-    folders: Vec<PathBuf>,
-}
-
-impl Found {
-    /// The extensions of files that exporters write but that cannot be read.
-    const EXPORTS: [&str; 5] = [".folded", ".html", ".pftrace", ".tfevents", ".xplane.pb"];
-
-    fn in_folder(folder: &Path, recursive: bool) -> io::Result<Self> {
-        let mut found = Self::default();
-        found.add(folder, recursive)?;
-        Ok(found)
-    }
-
-    fn add(&mut self, folder: &Path, recursive: bool) -> io::Result<()> {
-        let entries: io::Result<BTreeSet<PathBuf>> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect();
-        for path in entries? {
-            if !path.is_dir() {
-                match is_trace(&path) {
-                    true => self.traces.push(path),
-                    false => *self.others.entry(ending(&path)).or_default() += 1,
-                }
-            } else if !recursive {
-                self.folders.push(path);
-            } else if !path.is_symlink() {
-                // A link to a folder may form a cycle.
-                self.add(&path, recursive)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Explains why there are no traces, and what helps.
-    fn why_nothing(&self, folder: &Path) -> String {
-        let name = folder.display();
-        let counts: Vec<_> = self.others.iter().map(|(ending, count)| format!("{count} {ending}")).collect();
-        let found = if counts.is_empty() { "no files".to_owned() } else { counts.join(", ") };
-        let start = format!("no readable traces in {name}: found {found}");
-        if self.folders.iter().any(|folder| !traces_in(folder).is_empty()) {
-            return format!("{start}; add --recursive to search its subfolders");
-        }
-        match self.others.keys().any(|ending| Self::EXPORTS.contains(&ending.as_str())) {
-            true => format!("{start}; add .export(Chrome::to_dir({:?})) to the profiler", folder.to_string_lossy()),
-            false => format!("{start}; expected .json, .json.gz or .kernspan"),
-        }
-    }
-}
-
-/// Returns a file's extension, for messages.
-fn ending(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let known = Found::EXPORTS.iter().find(|ending| name.ends_with(**ending) || name.contains(&format!("{ending}.")));
-    match (known, path.extension()) {
-        (Some(ending), _) => (*ending).to_owned(),
-        (None, Some(ending)) => format!(".{}", ending.display()),
-        (None, None) => "without an extension".to_owned(),
     }
 }

@@ -84,7 +84,7 @@ impl Args {
             return Err(Fault::Usage(format!("unsupported extension of {ending}: expected .json or .json.gz")));
         }
         self.inputs.check_output(Some(&self.to))?;
-        let (files, mut is_complete) = self.inputs.find();
+        let (files, mut is_complete) = self.inputs.find()?;
         let mut parts = Vec::new();
         for path in &files {
             match Part::read(path) {

@@ -57,7 +57,7 @@ Examples:
   kernspan ranks runs/ddp
   kernspan ranks hang runs/ddp
   kernspan ranks --json rank0.json.gz rank1.json.gz
-  kernspan ranks tables --run night-7
+  kernspan ranks --run night-7 tables
   kernspan ranks --html ranks.html runs/ddp
 
 Exit status: 0 success; 1 a file could not be read, or there are no collectives of several ranks; 2 usage error"
@@ -65,9 +65,6 @@ Exit status: 0 success; 1 a file could not be read, or there are no collectives 
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
-    /// The run, if a folder of tables has several; by default the one that began last
-    #[arg(long, value_name = "NAME")]
-    run: Option<String>,
     /// Write an HTML page instead of tables
     #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "json"])]
     html: Option<PathBuf>,
@@ -95,9 +92,6 @@ impl Args {
             }
             return self.compare_tables(folder);
         }
-        if self.run.is_some() {
-            return Err(Fault::Usage("--run needs a folder of tables".to_owned()));
-        }
         self.inputs.check_output(self.html.as_deref())?;
         let read = self.inputs.read()?;
         let mut profiles: BTreeMap<u32, RankProfile> = BTreeMap::new();
@@ -110,7 +104,7 @@ impl Args {
     }
 
     fn compare_tables(&self, folder: &Path) -> Result<(), Fault> {
-        let ranks = compare_ranks(folder, self.run.as_deref()).map_err(|error| Fault::Failed(error.to_string()))?;
+        let ranks = compare_ranks(folder, self.inputs.run()).map_err(|error| Fault::Failed(error.to_string()))?;
         ranks.problems.iter().for_each(|problem| say(problem));
         self.print(&ranks.waits, &Facts::default())?;
         let is_unread = |problem: &String| problem.starts_with("cannot read ");

@@ -2,7 +2,7 @@
 
 use crate::{
     fault::{Fault, say},
-    input::{self, Inputs, cannot_read, name},
+    input::{self, FolderRun, Inputs, cannot_read, name},
     progress::Progress,
 };
 use kernspan::analysis::Analysis;
@@ -17,6 +17,9 @@ use std::{
 /// The tables are runs, ranks, steps, spans, collectives, kernels and findings, in folders partitioned by run:
 /// DIR/steps/run=NAME. Files are added, never replaced. Traces are read one at a time, so that any number of them can
 /// be given; with many nodes, each can write the tables of its own ranks into the same folder.
+///
+/// All runs of a folder are written. A run is called like the folder of its files, and like its process as well if the
+/// folder has others.
 ///
 /// `kernspan ranks DIR` compares the ranks, and `kernspan sql QUERY DIR` runs a query.
 #[derive(clap::Args)]
@@ -37,7 +40,7 @@ pub(crate) struct Args {
     /// The folder of the tables
     #[arg(long, short, value_name = "DIR", required_unless_present = "compact")]
     out: Option<PathBuf>,
-    /// The name of the run; by default that of the first file's folder
+    /// The name of the run, if these are files of one run [default: that of its folder]
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
     /// Also write the table `work`: each kernel, copy and fill
@@ -58,34 +61,76 @@ impl Args {
     }
 
     fn write(&self, folder: &Path) -> Result<(), Fault> {
-        let (files, mut is_complete) = Inputs::of(self.files.clone(), self.recursive).find();
-        let Some(first) = files.first() else { return Err(Fault::Incomplete) };
-        let mut tables = Tables::new(self.run.clone().unwrap_or_else(|| run_of(first))).work(self.work);
+        /// The number of runs that are named.
+        const NAMED: usize = 5;
+        let inputs = Inputs::of(self.files.clone(), self.recursive).all_runs(true);
+        let (files, mut is_complete) = inputs.find()?;
+        let runs = self.runs(files)?;
         let mut written = 0;
         let progress = Progress::new();
-        let size = |path: &PathBuf| fs::metadata(path).map_or(0, |it| it.len());
-        progress.expect(files.iter().map(size).sum());
-        for path in &files {
-            progress.file(&name(path));
-            match input::traces(path) {
-                // One file at a time is in memory.
-                Ok(traces) => traces.iter().for_each(|trace| tables.add(&Analysis::of(trace))),
-                Err(error) => {
-                    progress.say(&cannot_read(path, &error));
-                    is_complete = false;
+        let size = |path: &Path| fs::metadata(path).map_or(0, |it| it.len());
+        progress.expect(runs.iter().flat_map(|(_, files)| files).map(|path| size(path)).sum());
+        for (run, files) in &runs {
+            let mut tables = Tables::new(&**run).work(self.work);
+            for path in files {
+                progress.file(&name(path));
+                match input::traces(path) {
+                    // One file at a time is in memory.
+                    Ok(traces) => traces.iter().for_each(|trace| tables.add(&Analysis::of(trace))),
+                    Err(error) => {
+                        progress.say(&cannot_read(path, &error));
+                        is_complete = false;
+                    }
                 }
+                if tables.len() >= Tables::ENOUGH_ROWS {
+                    written += tables.write(folder).map_err(failed)?.len();
+                }
+                progress.add(size(path));
             }
-            if tables.len() >= Tables::ENOUGH_ROWS {
-                written += tables.write(folder).map_err(failed)?.len();
-            }
-            progress.add(size(path));
+            written += tables.write(folder).map_err(failed)?.len();
         }
-        written += tables.write(folder).map_err(failed)?.len();
         drop(progress);
         if written > 0 {
-            say(&format!("wrote {written} files in {}", folder.display()));
+            let names: Vec<_> = runs.iter().map(|(run, _)| run.as_str()).collect();
+            let of = match names.len() {
+                1 => String::new(),
+                2..=NAMED => format!(": the runs {}", names.join(", ")),
+                count => format!(": {count} runs"),
+            };
+            say(&format!("wrote {written} files in {}{of}", folder.display()));
         }
         if is_complete { Ok(()) } else { Err(Fault::Incomplete) }
+    }
+
+    /// Returns the name and the files of each run.
+    fn runs(&self, files: Vec<PathBuf>) -> Result<Vec<(String, Vec<PathBuf>)>, Fault> {
+        let Some(first) = files.first().cloned() else { return Err(Fault::Incomplete) };
+        let has_folder = self.files.iter().any(|path| path.is_dir());
+        if let Some(run) = self.run.as_ref().filter(|_| !has_folder) {
+            return Ok(vec![(run.clone(), files)]);
+        }
+        let (runs, unknown) = input::runs_of(files);
+        if let ([_, _, ..], Some(run)) = (runs.as_slice(), &self.run) {
+            let runs: Vec<_> = runs.iter().map(|run| format!("\n  {}", run.described())).collect();
+            let (count, runs) = (runs.len(), runs.concat());
+            return Err(Fault::Usage(format!("--run {run} names one run, but these are {count}:{runs}")));
+        }
+        let folders: Vec<_> = runs.iter().map(|run| folder_of(run.files())).collect();
+        let has_own = |folder: &String| folders.iter().filter(|other| *other == folder).count() == 1;
+        let name = |(run, folder): (&FolderRun, &String)| match &self.run {
+            Some(name) => name.clone(),
+            None if has_own(folder) => folder.clone(),
+            None => format!("{folder}-{}", run.name),
+        };
+        let names: Vec<_> = runs.iter().zip(&folders).map(name).collect();
+        let files = runs.iter().map(|run| run.files().cloned().collect());
+        let mut named: Vec<(_, Vec<_>)> = names.into_iter().zip(files).collect();
+        match named.first_mut() {
+            // That they cannot be read is reported when they are.
+            Some((_, files)) => files.extend(unknown),
+            None => named.push((folder_of(std::iter::once(&first)), unknown)),
+        }
+        Ok(named)
     }
 }
 
@@ -102,10 +147,14 @@ fn compact(folder: &Path) -> Result<(), Fault> {
     if problems.iter().any(is_unread) { Err(Fault::Incomplete) } else { Ok(()) }
 }
 
-/// Returns the name of a file's folder.
-fn run_of(file: &Path) -> String {
-    let folder = fs::canonicalize(file).ok().and_then(|file| Some(file.parent()?.file_name()?.to_str()?.to_owned()));
-    folder.unwrap_or_else(|| "unnamed".to_owned())
+/// Returns the name of the innermost folder that has all files.
+fn folder_of<'a>(files: impl Iterator<Item = &'a PathBuf>) -> String {
+    let folders = files.filter_map(|file| Some(fs::canonicalize(file).ok()?.parent()?.to_owned()));
+    let common = folders.reduce(|common, folder| {
+        common.ancestors().find(|outer| folder.starts_with(outer)).unwrap_or(&common).to_owned()
+    });
+    let name = common.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+    name.unwrap_or("unnamed").to_owned()
 }
 
 fn failed(error: TableError) -> Fault {

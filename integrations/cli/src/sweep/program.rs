@@ -150,10 +150,9 @@ impl Recorded<'_> {
 
     fn read(&self, run: &Path) -> Trial {
         let (value, path) = self.split(run);
-        let files = if path.is_dir() { input::traces_in(&path) } else { vec![path.clone()] };
-        let result = match files.is_empty() {
+        let result = match path.is_dir() && input::traces_in(&path).is_empty() {
             true => Err(input::why_nothing_in(&path)),
-            false => Inputs::of(files, false).read().map_err(|_| "none of its traces could be read".to_owned()),
+            false => Inputs::of(vec![path], true).read().map_err(|_| "none of its traces could be read".to_owned()),
         };
         let result = result.and_then(|read| Measured::of(&read));
         if let Err(problem) = &result {

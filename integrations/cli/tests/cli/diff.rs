@@ -87,15 +87,15 @@ fn there_may_be_several_runs_on_each_side() {
     let diff = printed_json("diff --json", &files);
     assert_eq!((&diff["before"]["runs"], &diff["after"]["runs"]), (&2.into(), &2.into()));
     assert_eq!((&diff["before"]["steps"], &diff["after"]["steps"]), (&12.into(), &12.into()));
-    // A folder is one side, too.
+    // All runs of a folder are one side, too.
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("inner");
     fs::create_dir(&inner).unwrap();
     fs::copy(&before, inner.join("a.kernspan")).unwrap();
     fs::copy(&other_before, inner.join("b.kernspan")).unwrap();
-    let one = printed_json("diff --json", &[&inner, &after]);
+    let one = printed_json("diff --json --all", &[&inner, &after]);
     assert_eq!((&one["before"]["runs"], &one["after"]["runs"]), (&2.into(), &1.into()));
-    assert_eq!(printed_json("diff --json --recursive", &[folder.path(), &after]), one);
+    assert_eq!(printed_json("diff --json --all --recursive", &[folder.path(), &after]), one);
 }
 
 #[test]

@@ -100,10 +100,10 @@ fn folders_have_traces_and_other_files() {
 
     fs::copy(window("candle"), folder.path().join("a.kernspan")).unwrap();
     fs::copy(torch("graph"), folder.path().join("b.json.gz")).unwrap();
-    let flat = printed("report", &[folder.path()]);
+    let flat = printed("report --all", &[folder.path()]);
     assert_eq!(flat, printed("report", &[&window("candle"), &torch("graph")]));
-    let deep = printed("report --recursive", &[folder.path()]);
-    assert_eq!(deep, printed("report", &[&window("candle"), &torch("graph"), &window("burn")]));
+    let deep = printed("report --all --recursive", &[folder.path()]);
+    assert_eq!(deep, printed("report", &[&window("candle"), &window("burn"), &torch("graph")]));
 }
 
 #[test]

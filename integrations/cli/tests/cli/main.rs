@@ -16,6 +16,7 @@ mod live;
 mod memory;
 mod ranks;
 mod report;
+mod runs;
 mod stacks;
 mod sweep;
 mod tables;
