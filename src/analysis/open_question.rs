@@ -26,6 +26,8 @@ pub(crate) enum QuestionKind {
     Computes {
         /// Whether stacks were sampled.
         is_sampled: bool,
+        /// The percentage of its time for which its thread runs.
+        runs: f64,
     },
     /// What it waits for, while other threads may work for it.
     Waits {
@@ -92,13 +94,13 @@ impl OpenQuestion {
                  `.cpu_time(CpuTime::spans())` tells, and `.samples(Samples::default())` names its functions and lines.",
                 of_step()
             ),
-            QuestionKind::Computes { is_sampled: false } => format!(
-                "{place} computes for {}, outside of spans in it. `.samples(Samples::default())` names its functions \
-                 and lines.",
-                of_step()
-            ),
-            QuestionKind::Computes { is_sampled: true } => {
-                format!("{place} computes for {}: the table of sampled lines has its lines.", of_step())
+            QuestionKind::Computes { is_sampled, runs } => {
+                let lines = match is_sampled {
+                    false => "`.samples(Samples::default())` names its functions and lines.",
+                    true => "The table of sampled lines has its lines.",
+                };
+                let (of_step, runs) = (of_step(), units::percent(*runs));
+                format!("{place} takes {of_step}, outside of spans in it. Its thread runs for {runs} of that. {lines}")
             }
             QuestionKind::Waits { stack: None } => format!(
                 "{place} is off the CPU for {}, while other threads may work for it. With \

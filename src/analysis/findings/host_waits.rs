@@ -100,6 +100,10 @@ impl WaitsFor {
     }
 }
 
+/// Threads whose CPU time is this part of a wait may be what it waits for: a busy machine does not let them run for all of
+/// the time.
+const MOST_WORKED: f64 = 0.25;
+
 /// How the steps' thread waits in spans of one callsite.
 struct Reason {
     /// `None` if it is not known what it waits for.
@@ -200,8 +204,8 @@ impl<'a, 'w> Waits<'a, 'w> {
         for wait in waits {
             let Some(step) = items[wait.item].step else { continue };
             let Some((sum, others)) = sums.get(&step).zip(self.off_cpu.cpu_of_others(step)) else { continue };
-            let idle = 1.0 - others.as_nanos() as f64 / (*sum).max(1) as f64;
-            wait.saved = wait.saved.min(part(wait.waited, idle));
+            let worked = others.as_nanos() as f64 / (*sum).max(1) as f64;
+            wait.saved = if worked < MOST_WORKED { wait.saved.min(part(wait.waited, 1.0 - worked)) } else { 0 };
         }
     }
 

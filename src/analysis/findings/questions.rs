@@ -73,8 +73,9 @@ fn span_question(window: &Window<'_>, group: &SpanGroup) -> Option<OpenQuestion>
             let stack = off_cpu.stack(span.callsite_id()).map(|stack| stack.sentence());
             question(window, id, QuestionKind::Waits { stack }, waited)
         }
-        () if off_cpu.is_known(span) || WaitsFor::is_denied(span) => {
-            question(window, id, QuestionKind::Computes { is_sampled }, own.saturating_sub(waited))
+        () if off_cpu.is_known(span) => {
+            let runs = 100.0 * own.saturating_sub(waited) as f64 / own.max(1) as f64;
+            question(window, id, QuestionKind::Computes { is_sampled, runs }, own)
         }
         () => question(window, id, QuestionKind::ComputesOrWaits, own),
     })

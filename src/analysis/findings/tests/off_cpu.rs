@@ -74,7 +74,7 @@ fn a_span_that_is_off_the_cpu_waits_whatever_its_name() {
     let mut trace = program("load");
     set_cpu(&mut trace, &[("load", 0.97), ("train_step", 1.0)], 22.0);
     assert_eq!(findings(&trace), []);
-    assert!(advice(&trace).contains("`load` (model.rs:1) computes for 14."));
+    assert!(advice(&trace).contains("`load` (model.rs:1) takes 15.0 ms of each 22.0 ms step (68.18%), outside of spans in it. Its thread runs for 97.00%"));
 }
 
 #[test]
@@ -139,6 +139,7 @@ fn a_busy_machine_is_no_wait() {
     let mut trace = program("forward");
     set_cpu(&mut trace, &[("forward", 0.3), ("train_step", 0.3)], 6.6);
     assert_eq!(findings(&trace), []);
+    assert!(advice(&trace).contains("Its thread runs for 30.00% of that."), "{}", advice(&trace));
     let mut denied = steps(|it, _| {
         it.step(22 * MILLI).span(0, "throttle", 0, 15 * MILLI).field("op.wait", "none");
     });
