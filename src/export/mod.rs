@@ -84,7 +84,7 @@ pub(crate) use self::chrome::RESERVED;
 pub(crate) use self::exporter::{LatestVitals, OnTrace};
 #[cfg(feature = "gzip")]
 pub use self::pprof::Pprof;
-#[cfg(feature = "config")]
+#[cfg(any(feature = "config", feature = "read"))]
 pub(crate) use self::time_text::Utc;
 pub use self::{
     chrome::{Chrome, Flavor},

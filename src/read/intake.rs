@@ -166,8 +166,8 @@ impl Intake {
         if has_events { Ok(()) } else { Err(text.error(Wrong::Missing("traceEvents"), 0)) }
     }
 
-    /// Whether enough was read to say where a document comes from, if nothing else is wanted. PyTorch numbers steps, not
-    /// windows, and the first step may come after thousands of operators.
+    /// Whether enough was read to say where a document comes from, if nothing else is wanted. PyTorch numbers steps,
+    /// not windows, and the first step may come after thousands of operators.
     fn knows_origin(&self) -> bool {
         /// Some 5 MB: the first step of the traces in `tests/fixtures/ranks` is their 4,032nd event.
         const ENOUGH_EVENTS: u64 = 20_000;

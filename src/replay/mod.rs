@@ -8,7 +8,9 @@ mod gpu_messages;
 mod span_messages;
 mod window;
 
-use self::window::{Window, WindowOrigin};
+use self::window::Window;
+#[cfg(any(feature = "read", test))]
+use self::window::WindowOrigin;
 use crate::{
     file::{self, FileError},
     gpu::{
@@ -20,7 +22,7 @@ use crate::{
         gather::Gathered,
     },
     recording::{GpuRecord, GpuRecording, Pool, RawRecords},
-    trace::{ApiCallData, Metadata, Timestamp, Trace},
+    trace::{ApiCallData, Trace},
 };
 use prost::{Message, bytes::Bytes};
 use rustc_hash::FxHashMap;
@@ -89,9 +91,10 @@ pub fn replay(recorded: impl Read) -> io::Result<Trace> {
 }
 
 /// Returns which process recorded a window, the window's number and its start, without decoding its records.
-pub(crate) fn origin(recorded: impl Read) -> io::Result<(Metadata, u32, Timestamp)> {
+#[cfg(any(feature = "read", test))]
+pub(crate) fn origin(recorded: impl Read) -> io::Result<(crate::trace::Metadata, u32, crate::trace::Timestamp)> {
     let origin = WindowOrigin::decode(plain(recorded)?).map_err(io::Error::other)?;
-    let (index, start) = (origin.index, Timestamp::from_unix_nanos(origin.start));
+    let (index, start) = (origin.index, crate::trace::Timestamp::from_unix_nanos(origin.start));
     Ok((origin.into_metadata(), index, start))
 }
 

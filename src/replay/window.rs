@@ -89,6 +89,7 @@ pub(super) struct Window {
 }
 
 /// The fields of a window that say where it comes from. Its records are passed over.
+#[cfg(any(feature = "read", test))]
 #[derive(Message)]
 pub(super) struct WindowOrigin {
     #[prost(uint32, tag = "1")]
@@ -109,6 +110,7 @@ pub(super) struct WindowOrigin {
     run: Option<String>,
 }
 
+#[cfg(any(feature = "read", test))]
 impl WindowOrigin {
     pub(super) fn into_metadata(self) -> Metadata {
         let Self { host, pid, process, rank, world_size, run, .. } = self;

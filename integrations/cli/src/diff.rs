@@ -27,8 +27,8 @@ use std::{
 
 /// Print what differs between two runs: the step, spans, kernels, memory, FLOPs and findings
 ///
-/// Each side is a file or a folder, of which the newest run is read. Several runs per side give a surer answer: `BEFORE…
-/// -- AFTER…`. A single folder is compared with itself: the newest run with the one before it.
+/// Each side is a file or a folder, of which the newest run is read. Several runs per side give a surer answer:
+/// `BEFORE… -- AFTER…`. A single folder is compared with itself: the newest run with the one before it.
 ///
 /// Times are medians over the steps of all runs of a side. The 99 % confidence interval of a change comes from the
 /// spread between steps and runs. With a single run, the spread between runs is unknown and assumed to be 5 %.
