@@ -2,7 +2,7 @@
 
 use kernspan::report::units;
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{cmp::Ordering, fmt};
 
 /// A count of a step that does not depend on the speed of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -25,11 +25,15 @@ pub enum CountKind {
     AllocatedBytes,
     /// Floating-point operations, including those of nested spans.
     Flops,
+    /// Allocations on the heap, if they were [counted](kernspan::Allocator).
+    HeapAllocations,
+    /// Bytes of these allocations.
+    HeapBytes,
 }
 
 impl CountKind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Calls,
         Self::Kernels,
         Self::Copies,
@@ -38,6 +42,8 @@ impl CountKind {
         Self::Allocations,
         Self::AllocatedBytes,
         Self::Flops,
+        Self::HeapAllocations,
+        Self::HeapBytes,
     ];
 
     /// Returns the name used in files and options, such as `copied_bytes`.
@@ -51,6 +57,8 @@ impl CountKind {
             Self::Allocations => "allocations",
             Self::AllocatedBytes => "allocated_bytes",
             Self::Flops => "flops",
+            Self::HeapAllocations => "heap_allocations",
+            Self::HeapBytes => "heap_bytes",
         }
     }
 
@@ -73,7 +81,17 @@ impl CountKind {
             (Self::AllocatedBytes, true) => "allocated bytes",
             (Self::Flops, false) => "floating-point operation",
             (Self::Flops, true) => "floating-point operations",
+            (Self::HeapAllocations, false) => "heap allocation",
+            (Self::HeapAllocations, true) => "heap allocations",
+            (Self::HeapBytes, false) => "byte allocated on the heap",
+            (Self::HeapBytes, true) => "bytes allocated on the heap",
         }
+    }
+
+    /// Whether it is a count of the heap. A few steps of a run differ: one grows a map, another writes a line. So only
+    /// the middle half of the steps of each window counts, by this count.
+    pub(crate) fn is_of_heap(self) -> bool {
+        matches!(self, Self::HeapAllocations | Self::HeapBytes)
     }
 
     /// Formats amounts, such as those before and after, with the same number of decimals: none if all are whole
@@ -94,7 +112,9 @@ impl CountKind {
             pairs.all(|(one, other)| amounts[one] == amounts[other] || texts[one] != texts[other])
         };
         match self {
-            Self::CopiedBytes | Self::AllocatedBytes => amounts.map(|amount| units::bytes(amount.round() as u64)),
+            Self::CopiedBytes | Self::AllocatedBytes | Self::HeapBytes => {
+                amounts.map(|amount| units::bytes(amount.round() as u64))
+            }
             Self::Flops => amounts.map(|amount| units::count(amount.round() as u64).unwrap_or_else(|| "0".to_owned())),
             _ if amounts.iter().all(|amount| amount.fract() == 0.0) => with(0),
             _ => (1..MOST).map(with).find(is_clear).unwrap_or_else(|| with(MOST)),
@@ -195,6 +215,13 @@ impl CountChange {
         self.after.min > self.before.max
     }
 
+    /// Returns whether more or less is done, if no count speaks against that.
+    pub(crate) fn work(changes: &[Self]) -> Option<Ordering> {
+        let has_more = changes.iter().any(Self::is_more);
+        let has_less = changes.iter().any(|change| !change.is_more());
+        (has_more != has_less).then_some(if has_more { Ordering::Greater } else { Ordering::Less })
+    }
+
     /// Returns the difference as a multiple of the count before; infinite if there was none.
     pub fn ratio(&self) -> f64 {
         self.difference() / self.before.mean()
@@ -209,6 +236,7 @@ impl CountChange {
             CountKind::Kernels => "launches",
             CountKind::CopiedBytes => "copied",
             CountKind::AllocatedBytes => "allocated",
+            CountKind::HeapBytes => "on the heap",
             CountKind::Flops => "FLOPs",
             kind => kind.noun(!is_one),
         };
@@ -234,6 +262,7 @@ impl fmt::Display for CountChange {
         let noun = match self.kind {
             CountKind::CopiedBytes => "copied",
             CountKind::AllocatedBytes => "allocated",
+            CountKind::HeapBytes => "allocated on the heap",
             kind => kind.noun(several),
         };
         write!(f, "{amount} {word} {noun} a step ({after} instead of {before})")

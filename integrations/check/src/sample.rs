@@ -29,6 +29,8 @@ pub(crate) struct Event {
     pub(crate) caller: u64,
     /// The floating-point operations that a span states.
     pub(crate) flops: Option<u64>,
+    /// The allocations of a span on the heap, and their bytes.
+    pub(crate) heap: Option<[u64; 2]>,
     /// The id shared by an API call and its work.
     pub(crate) correlation: u32,
     /// The blocks of a kernel.
@@ -105,6 +107,7 @@ impl Window {
             span: 0,
             caller: 0,
             flops: None,
+            heap: None,
             correlation: 0,
             grid: [8, 1, 6],
             bytes: 64,
@@ -230,6 +233,9 @@ impl Event {
                 args["src"] = "src/model.rs:7".into();
                 if self.caller != 0 {
                     args["caller"] = self.caller.into();
+                }
+                if let Some([allocations, bytes]) = self.heap {
+                    args["heap"] = json!([allocations, bytes, bytes]);
                 }
                 if let Some(flops) = self.flops {
                     args["op.flops"] = flops.into();

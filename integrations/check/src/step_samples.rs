@@ -6,7 +6,7 @@ use crate::{
 };
 use kernspan::{
     analysis::{Analysis, PathKind, PathPart},
-    trace::{Detail, Kernel, MemoryChange, Span, SpanId, StepId, Timestamp, Trace, Work},
+    trace::{Detail, HeapUse, Kernel, MemoryChange, Span, SpanId, StepId, Timestamp, Trace, Work},
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -80,6 +80,11 @@ impl StepCounts {
             Detail::Fill(_) => self.add(CountKind::Fills, 1),
             _ => {}
         }
+    }
+
+    fn add_heap(&mut self, heap: HeapUse) {
+        self.add(CountKind::HeapAllocations, heap.allocations);
+        self.add(CountKind::HeapBytes, heap.allocated);
     }
 
     fn add_allocation(&mut self, bytes: u64) {
@@ -179,9 +184,13 @@ impl StepSamples {
             let sample = self.sample(Some(path), at);
             if span.track().thread() != trace.tracks()[step.track_id().index()].thread() {
                 sample.background = sample.background.saturating_add(span.self_time());
+                sample.counts.add_heap(span.heap());
+                self.totals[at].add_heap(span.heap());
             } else if span.end() <= step.end() {
                 // A span that continues in later steps, such as that of an epoch, is in none of them.
                 sample.host = sample.host.saturating_add(span.self_time());
+                sample.counts.add_heap(span.heap());
+                self.totals[at].add_heap(span.heap());
                 self.outside[at] = self.outside[at].saturating_sub(span.self_time());
             }
             // The polls of a future are one call.

@@ -16,11 +16,13 @@ use std::{
 
 /// Compare runs with a baseline, and fail if they are worse
 ///
-/// Launches, grids, copies, bytes, allocations and floating-point operations are compared exactly. Times are medians
-/// over steps and runs, with a 99 % confidence interval. A factor that slows down all spans alike, such as a busy
-/// machine, is removed first. A time is worse if its whole interval is beyond the threshold; a step that takes five
-/// times as long is always worse. If only part of an interval is beyond, the check is inconclusive: it reports how many
-/// more steps or runs would settle it, and fails only with --fail-if-inconclusive.
+/// Launches, grids, copies, bytes, allocations and floating-point operations are compared exactly. Times are means over
+/// the typical steps of all runs, with a 99 % confidence interval. A factor that slows down all spans alike, such as a
+/// busy machine, is removed first. A time is worse if it is longer by more than the threshold, and certainly longer: 0
+/// is not in its interval; or, with three or more runs on each side, each run takes longer than each before, and the
+/// time half as long again; or a step takes five times as long. If a time may be worse, the check is inconclusive: it
+/// reports how many more steps or runs would settle it, and fails only with --fail-if-inconclusive. `kernspan diff`
+/// decides in the same way.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -59,6 +61,7 @@ const AFTER_HELP: &str = "\
 Metrics, with their thresholds:
   step 5%, span 1%, gpu 1% (time of a span, in percent of the step), memory 1%, drift off (everything takes longer)
   kernels, copies, copied_bytes, fills, allocations, allocated_bytes, flops, grid 0 (compared exactly), calls off
+  heap_allocations 0, heap_bytes 1% (of a typical step, where the heap was recorded on both sides)
 
 Examples:
   kernspan check --baseline baseline.json runs/mnist
@@ -96,7 +99,7 @@ impl Args {
             format => format,
         };
         let text = match format {
-            Format::Text => check.to_string(),
+            Format::Text => format!("{check}{}", self.exit_status(&check)),
             Format::Json => {
                 let mut whole = json(&check);
                 whole["verdict"] = json(&check.verdict());
@@ -119,6 +122,17 @@ impl Args {
             CheckVerdict::Worse => Err(Fault::Worse),
             CheckVerdict::Inconclusive if self.fail_if_inconclusive => runs.end().and(Err(Fault::Inconclusive)),
             _ => runs.end(),
+        }
+    }
+
+    /// Says what an inconclusive check exits with.
+    fn exit_status(&self, check: &Check) -> &'static str {
+        match (check.verdict(), self.fail_if_inconclusive) {
+            (CheckVerdict::Inconclusive, false) => {
+                "exit status 0: nothing is known to be worse (3 with --fail-if-inconclusive)\n"
+            }
+            (CheckVerdict::Inconclusive, true) => "exit status 3: something may be worse (--fail-if-inconclusive)\n",
+            _ => "",
         }
     }
 

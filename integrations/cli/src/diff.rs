@@ -30,8 +30,10 @@ use std::{
 /// Each side is a file or a folder, of which the newest run is read. Several runs per side give a surer answer:
 /// `BEFORE… -- AFTER…`. A single folder is compared with itself: the newest run with the one before it.
 ///
-/// Times are medians over the steps of all runs of a side. The 99 % confidence interval of a change comes from the
-/// spread between steps and runs. With a single run, the spread between runs is unknown and assumed to be 5 %.
+/// Times are means over the typical steps of all runs of a side: the middle half of the steps of each run, by duration.
+/// So the change of a span is that of its own time and those of the spans in it. The 99 % confidence interval of a
+/// change comes from the spread between runs. With a single run, that is unknown and assumed to be 5 %. What is worse
+/// is decided as in `kernspan check`, which allows more by default: 5 % of a step.
 ///
 /// Explanations are ranked by the self time of spans on the critical path, on the host and on the GPU: where the host
 /// waits for the GPU, the work it waits for counts. Spans are matched by the path of their names; a span that is called

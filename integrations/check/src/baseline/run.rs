@@ -49,6 +49,9 @@ pub struct BaselineRun {
     pub durations: Times,
     /// The counts of a step that are not always 0.
     pub counts: Vec<(CountKind, CountRange)>,
+    /// Whether allocations on the heap were counted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub heap: bool,
     /// The paths of spans, each after the path it is called from. Time of a step without an open span is that of
     /// [`Self::OUTSIDE`]; unattributed GPU work is that of [`Average::UNATTRIBUTED`].
     pub spans: Vec<BaselineSpan>,
@@ -126,6 +129,7 @@ impl BaselineRun {
         self.window = trace.window();
         self.end = trace.end().as_unix_nanos();
         self.lost = self.lost.saturating_add(trace.losses().total());
+        self.heap |= trace.is_heap_counted();
         if self.machine.gpus.is_empty() {
             self.machine.gpus = Machine::of(trace).gpus;
         }

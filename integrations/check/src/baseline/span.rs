@@ -151,9 +151,9 @@ pub(super) fn add_counts<'a>(
     before: u64,
 ) {
     for kind in CountKind::ALL {
-        let mut values = steps.clone().map(|step| step.0[kind as usize]);
+        let mut values: Vec<_> = steps.clone().map(|step| step.0[kind as usize]).collect();
         let known = counts.iter().position(|(other, _)| *other == kind);
-        if known.is_none() && values.clone().all(|value| value == 0) {
+        if known.is_none() && values.iter().all(|&value| value == 0) {
             continue;
         }
         let index = known.unwrap_or_else(|| {
@@ -162,6 +162,11 @@ pub(super) fn add_counts<'a>(
             counts.push((kind, range));
             counts.len() - 1
         });
-        values.by_ref().for_each(|value| counts[index].1.add(value));
+        if kind.is_of_heap() {
+            values.sort_unstable();
+            let ends = values.len().div_ceil(4).min(values.len().saturating_sub(1) / 2);
+            values = values[ends..values.len() - ends].to_vec();
+        }
+        values.into_iter().for_each(|value| counts[index].1.add(value));
     }
 }

@@ -64,6 +64,50 @@ fn one_more_allocation_and_copy_a_step_are_worse() {
     );
 }
 
+/// Returns a run of six steps that allocate on the heap in `forward`: so often in most steps, and more in one.
+fn allocating(allocations: u64, bytes: u64) -> Baseline {
+    heap(Some([allocations, bytes]))
+}
+
+fn heap(heap: Option<[u64; 2]>) -> Baseline {
+    let mut window = Window::empty(600.0);
+    for step in 0..6_u32 {
+        let (t, span) = (100.0 * f64::from(step), 2 * u64::from(step) + 1);
+        window.step(t, t + 100.0);
+        window.span("train_step", span, t, t + 90.0);
+        window.span("forward", span + 1, t + 10.0, t + 40.0);
+    }
+    for (step, span) in window.of(Kind::Span, "forward").into_iter().enumerate() {
+        // A map grows.
+        let odd = u64::from(step == 4);
+        span.heap = heap.map(|[allocations, bytes]| [allocations + 40 * odd, bytes + 5_000 * odd]);
+    }
+    Baseline::of(&[window.trace()])
+}
+
+#[test]
+fn one_more_heap_allocation_a_step_is_worse_and_put_on_its_span() {
+    let before = allocating(20, 10_000);
+    assert!(super::check(&allocating(20, 10_050), &before).is_ok(), "50 bytes are less than 1 %");
+    let check = super::check(&allocating(21, 10_500), &before);
+    let text = check.to_string();
+    assert!(text.contains("worse: train_step > forward: 1 more heap allocation a step (21 instead of 20)"), "{text}");
+    assert!(text.contains("worse: train_step > forward: 500 B more allocated on the heap a step ("), "{text}");
+    let off = Thresholds::default().with("heap_allocations=1").unwrap().with("heap_bytes=5%").unwrap();
+    assert!(Check::of(&allocating(21, 10_500), &before, &off).is_ok());
+    assert!(super::check(&before, &allocating(21, 10_500)).is_ok(), "fewer are not worse");
+}
+
+#[test]
+fn a_heap_that_was_not_recorded_is_not_compared() {
+    let (with, without) = (allocating(20, 10_000), heap(None));
+    for check in [super::check(&with, &without), super::check(&without, &with)] {
+        assert!(check.is_ok(), "{check}");
+        let note = "note: heap allocations are not compared: they were not recorded in all runs ";
+        assert!(check.to_string().contains(note), "{check}");
+    }
+}
+
 #[test]
 fn work_that_moved_to_another_span_is_a_note() {
     let check = check(&run(|window| {

@@ -14,6 +14,8 @@ use std::{error, fmt, str::FromStr};
 /// | `drift` | off | the factor by which everything takes longer |
 /// | `memory` | 1% | the peak memory of a GPU |
 /// | `kernels`, `copies`, `copied_bytes`, `fills`, `allocations`, `allocated_bytes`, `flops` | 0 | counts of a step |
+/// | `heap_allocations` | 0 | allocations on the heap in a typical step, where they were counted |
+/// | `heap_bytes` | 1% | their bytes |
 /// | `grid` | 0 | blocks and threads of a kernel that is launched as often as before |
 /// | `calls` | off | calls of spans |
 ///
@@ -86,6 +88,8 @@ impl Default for Thresholds {
         let rule = |metric, threshold| Rule { metric, pattern: None, threshold };
         let count = |kind| match kind {
             CountKind::Calls => rule(Metric::Count(kind), Threshold::Off),
+            // A name or a number with another digit is a few bytes.
+            CountKind::HeapBytes => rule(Metric::Count(kind), Threshold::Part(0.01)),
             _ => rule(Metric::Count(kind), Threshold::Count(0.0)),
         };
         let times = [
@@ -187,7 +191,8 @@ impl FromStr for Threshold {
 
 impl Metric {
     const EXPECTED: &'static str = "one of step, span, gpu, drift, memory, grid, kernels, copies, copied_bytes, fills, \
-                                    allocations, allocated_bytes, flops and calls before the =";
+                                    allocations, allocated_bytes, flops, heap_allocations, heap_bytes and calls before \
+                                    the =";
 }
 
 impl FromStr for Metric {

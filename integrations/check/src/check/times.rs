@@ -5,7 +5,7 @@ use super::{
     thresholds::{Metric, Threshold, Thresholds},
 };
 use crate::{
-    comparison::{Comparison, Estimate, Explanation, MoreData, Outcome, Presence, SpanChange},
+    comparison::{Comparison, Estimate, Explanation, MoreData, Outcome, Presence, SpanChange, TimeChange},
     text,
 };
 
@@ -13,6 +13,10 @@ use crate::{
 const REASONS: usize = 5;
 /// The smallest fraction of the step's change that a reason explains. With five listed, smaller ones add nothing.
 const REASON: f64 = 0.05;
+
+/// The smallest fraction of a step by which it is noted to be longer, if that is allowed: what `kernspan diff` calls
+/// worse by default.
+const NOTABLE: f64 = 0.01;
 
 pub(super) fn check(comparison: &Comparison, thresholds: &Thresholds) -> Found {
     let mut found = Found::default();
@@ -77,7 +81,7 @@ fn step(comparison: &Comparison, thresholds: &Thresholds, has_worse_span: bool, 
     // A step that may be shorter by more than the threshold, but not longer, is not worse.
     let may_be_worse = change.change.high > threshold && !has_worse_span;
     let text = match outcome {
-        Outcome::Worse if change.change.low > threshold => text::longer(change, before),
+        Outcome::Worse if change.is_sure() => longer(change, before),
         Outcome::Worse => format!(
             "{} instead of {}, {:.1} times as long, which noise cannot explain",
             text::time(after),
@@ -87,7 +91,14 @@ fn step(comparison: &Comparison, thresholds: &Thresholds, has_worse_span: bool, 
         Outcome::CannotTell(data) if may_be_worse => {
             format!("{}{}", text::longer(change, before), unclear(before, threshold, data))
         }
-        _ => return,
+        _ => {
+            let is_notable = change.is_sure() && change.change.value > NOTABLE * before;
+            if is_notable && change.change.value <= threshold {
+                let allowed = text::percent(threshold, before);
+                found.notes.push(format!("the step: {}, where {allowed} is allowed", longer(change, before)));
+            }
+            return;
+        }
     };
     let explanations = comparison.explanations();
     let is_reason = |it: &Explanation| it.change.value > REASON * change.change.value.abs();
@@ -99,6 +110,12 @@ fn step(comparison: &Comparison, thresholds: &Thresholds, has_worse_span: bool, 
         reasons: explanations.iter().filter(|it| is_reason(it)).take(REASONS).map(ToString::to_string).collect(),
     };
     if outcome == Outcome::Worse { found.problems.push(problem) } else { found.unclear.push(problem) }
+}
+
+/// Describes a time that is longer, and why that is certain if its interval does not say so.
+fn longer(change: &TimeChange, whole: f64) -> String {
+    let why = if change.is_apart() { ", in each run" } else { "" };
+    format!("{}{why}", text::longer(change, whole))
 }
 
 /// Describes a change that may or may not be beyond the threshold.
@@ -131,7 +148,7 @@ fn of_span(
         _ => return None,
     };
     let on = if is_gpu { " on the GPU" } else { "" };
-    let text = format!("{}{on}: {} of the step{needs}", span.path_text(), text::longer(change, step));
+    let text = format!("{}{on}: {} of the step{needs}", span.path_text(), longer(change, step));
     let reasons = span.counts.iter().filter(|count| count.is_more()).map(ToString::to_string).collect();
     let problem = Problem { metric, path: span.path.clone(), location: span.location.clone(), text, reasons };
     Some((value, problem, is_worse))

@@ -6,8 +6,8 @@
 //! counts false alarms and detected changes.
 
 use super::{
-    estimate::Estimate,
-    sample::{Matrix, Sample, quantile},
+    estimate::{Estimate, Noise},
+    sample::{Matrix, Sample, add, quantile},
 };
 use serde::Serialize;
 
@@ -41,9 +41,7 @@ pub(super) struct Factors {
     /// The time of the unchanged spans, if the factor is based on it. For each of these spans, the factor is based on
     /// the others.
     rest: Option<Rest>,
-    /// How much the factor differs between spans, as a relative standard deviation, if the sides did not alternate: a
-    /// different load slows down some spans more than others.
-    pub(super) spread: f64,
+    pub(super) noise: Noise,
     /// The factor of a step before. Times without the drift are multiplied by it to match the machine before.
     pub(super) before: f64,
     in_turns: bool,
@@ -94,9 +92,9 @@ impl Factors {
     /// they are different kernels, such as those for bf16.
     pub(super) const GPU_CLOCKS: f64 = 1.25;
 
-    fn new(sides: [Vec<Vec<f64>>; 2], rest: Option<Rest>, spread: f64, in_turns: bool) -> Self {
+    fn new(sides: [Vec<Vec<f64>>; 2], rest: Option<Rest>, noise: Noise, in_turns: bool) -> Self {
         let before = usable(Sample::new(sides[0].iter().cloned()).center());
-        Self { sides, rest, spread, before, in_turns }
+        Self { sides, rest, noise, before, in_turns }
     }
 
     /// Returns the factors of all steps, all 1 if there are too few spans to tell. `steps` are the durations.
@@ -106,7 +104,7 @@ impl Factors {
             return Self::none(steps, in_turns);
         }
         // The median of the factor over spans is right even if the span that takes most of the step has changed.
-        let mut by_median = Self::new(medians(&large, matrices), None, 0.0, in_turns);
+        let mut by_median = Self::new(medians(&large, matrices), None, Noise::default(), in_turns);
         let logs: Vec<_> = large.iter().map(|&(path, _)| by_median.log_change(matrices, path, None)).collect();
         let (middle, deviation) = deviation(logs.clone());
         let limit = Self::CHANGED.max(Self::CHANGED_DEVIATIONS * deviation);
@@ -114,18 +112,21 @@ impl Factors {
         let same: Vec<Reference> = same.map(|(reference, _)| *reference).collect();
         if same.len() >= Self::SPANS && same.len() < large.len() {
             // Spans that have changed themselves would move it.
-            by_median = Self::new(medians(&same, matrices), None, 0.0, in_turns);
+            by_median = Self::new(medians(&same, matrices), None, Noise::default(), in_turns);
         }
-        if !in_turns {
-            // Without the part that is already in the intervals of the spans.
-            let mut errors: Vec<_> = large.iter().map(|&(path, _)| by_median.log_error(matrices, path)).collect();
-            errors.sort_unstable_by(f64::total_cmp);
-            let spread = (deviation.powi(2) - quantile(&errors, 0.5).powi(2)).max(0.0).sqrt();
-            by_median.spread = if spread.is_finite() { spread } else { deviation };
-        }
+        let mut errors: Vec<_> = large.iter().map(|&(path, _)| by_median.log_error(matrices, path)).collect();
+        errors.sort_unstable_by(f64::total_cmp);
+        let error = quantile(&errors, 0.5);
+        // Without the part that is already in the intervals of the spans.
+        let spread = (deviation.powi(2) - error.powi(2)).max(0.0).sqrt();
+        let spread = if spread.is_finite() { spread } else { deviation };
+        by_median.noise = Noise { spread: if in_turns { 0.0 } else { spread }, error };
         // The sum of their times has less noise, if it agrees.
-        let by_sum = Self::by_sum(&large, matrices, in_turns, by_median.spread);
-        let between = |factors: &Self| factors.drift().factor.value.ln();
+        let by_sum = Self::by_sum(&large, matrices, in_turns, by_median.noise);
+        let between = |factors: &Self| {
+            let [before, after] = factors.sides.each_ref().map(|side| Sample::new(side.iter().cloned()).median());
+            (after / before).ln()
+        };
         let allowed = Self::CHANGED.max(Self::CHANGED_DEVIATIONS * deviation / (large.len() as f64).sqrt());
         match by_sum.filter(|by_sum| (between(by_sum) - between(&by_median)).abs() <= allowed) {
             Some(by_sum) => by_sum,
@@ -136,7 +137,7 @@ impl Factors {
     /// Returns factors that are all 1.
     fn none(steps: [&Vec<Vec<f64>>; 2], in_turns: bool) -> Self {
         let sides = steps.map(|side| side.iter().map(|run| vec![1.0; run.len()]).collect());
-        Self::new(sides, None, 0.0, in_turns)
+        Self::new(sides, None, Noise::default(), in_turns)
     }
 
     /// Returns factors that are all 1 if the drift is too large for a machine, and so is due to the program.
@@ -146,12 +147,12 @@ impl Factors {
     }
 
     /// Returns the factors based on the total time of all unchanged spans, if there are any.
-    fn by_sum(large: &[Reference], matrices: [&Matrix; 2], in_turns: bool, spread: f64) -> Option<Self> {
+    fn by_sum(large: &[Reference], matrices: [&Matrix; 2], in_turns: bool, noise: Noise) -> Option<Self> {
         let mut same = large.to_vec();
         let all: f64 = large.iter().map(|(_, reference)| reference).sum();
         while same.len() >= 2 {
             let rest = Rest::of(&same, matrices);
-            let factors = Self::new(rest.factors(), Some(rest), spread, in_turns);
+            let factors = Self::new(rest.factors(), Some(rest), noise, in_turns);
             let changed = |&(path, reference): &Reference| {
                 let log = factors.log_change(matrices, path, Some(path));
                 let score = log.abs() / factors.log_error(matrices, path);
@@ -171,22 +172,22 @@ impl Factors {
 
     /// Returns the logarithm of how much longer a span took, without the drift.
     fn log_change(&self, matrices: [&Matrix; 2], path: usize, own: Option<usize>) -> f64 {
-        let [before, after] = [0, 1].map(|side| self.scaled(side, own, &matrices[side][path]).center());
+        let [before, after] = [0, 1].map(|side| Sample::new(self.scaled(side, own, &matrices[side][path])).median());
         (after / before).ln()
     }
 
     /// Returns its standard error.
     fn log_error(&self, matrices: [&Matrix; 2], path: usize) -> f64 {
         let square = |side: usize| {
-            let sample = self.scaled(side, Some(path), &matrices[side][path]);
-            (sample.spread().0 / sample.center()).powi(2) / sample.runs().max(1) as f64
+            let sample = Sample::new(self.scaled(side, Some(path), &matrices[side][path]));
+            (sample.spread().0 / sample.median()).powi(2) / sample.runs().max(1) as f64
         };
         (square(0) + square(1)).sqrt().max(Self::LEAST_ERROR)
     }
 
     /// Returns the times of a path, or of steps, on one side without the drift. `own` is the path, if the times are its
     /// self times.
-    pub(super) fn scaled(&self, side: usize, own: Option<usize>, runs: &[Vec<f64>]) -> Sample {
+    fn scaled(&self, side: usize, own: Option<usize>, runs: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let rest = self.rest.as_ref().zip(own);
         let of_rest = rest.and_then(|(rest, own)| Some((rest, rest.references[own]?)));
         let of_run = |(run, times): (usize, &Vec<f64>)| {
@@ -197,7 +198,17 @@ impl Factors {
             let scaled = |(step, &time): (usize, &f64)| time / usable(factor(step, time));
             times.iter().enumerate().map(scaled).collect()
         };
-        Sample::new(runs.iter().enumerate().map(of_run))
+        runs.iter().enumerate().map(of_run).collect()
+    }
+
+    /// Returns the times of a path on both sides as they would have been on the machine before.
+    pub(super) fn adjusted(&self, runs: [&Vec<Vec<f64>>; 2], own: Option<usize>) -> [Vec<Vec<f64>>; 2] {
+        let mut scaled = [0, 1].map(|side| self.scaled(side, own, runs[side]));
+        let center = |runs: &[Vec<f64>]| Sample::new(runs.iter().cloned()).center();
+        let before = center(&scaled[0]);
+        let unit = if before > 0.0 { center(runs[0]) / before } else { self.before };
+        scaled.iter_mut().flatten().flatten().for_each(|time| *time *= unit);
+        scaled
     }
 
     /// Returns how much longer everything took.
@@ -205,7 +216,7 @@ impl Factors {
         let [before, after] = [0, 1].map(|side| Sample::new(self.sides[side].iter().cloned()));
         let none = Estimate { value: 1.0, low: 1.0, high: 1.0 };
         let factor = match self.is_known() {
-            true => Sample::compare(&before, &after, 0.0).ratio().unwrap_or(none),
+            true => Sample::compare(&before, &after, Noise::default()).ratio().unwrap_or(none),
             false => none,
         };
         Drift { factor, in_turns: self.in_turns }
@@ -223,10 +234,7 @@ impl Rest {
         spans.iter().for_each(|&(path, reference)| references[path] = Some(reference));
         let sum = |matrix: &Matrix| {
             let mut sums = matrix[spans[0].0].clone();
-            for (path, _) in &spans[1..] {
-                let runs = sums.iter_mut().zip(&matrix[*path]);
-                runs.for_each(|(sums, times)| sums.iter_mut().zip(times).for_each(|(sum, time)| *sum += time));
-            }
+            spans[1..].iter().for_each(|(path, _)| add(&mut sums, &matrix[*path]));
             sums
         };
         let reference = spans.iter().map(|(_, reference)| reference).sum();
@@ -242,9 +250,9 @@ impl Rest {
 
 /// Returns the spans that both sides have and that take more than a small part of a step.
 fn references(matrices: [&Matrix; 2], steps: [&Vec<Vec<f64>>; 2]) -> Vec<Reference> {
-    let step = steps.map(|side| Sample::new(side.iter().cloned()).center());
+    let step = steps.map(|side| Sample::new(side.iter().cloned()).median());
     let reference = |path: usize| {
-        let sides = matrices.map(|matrix| Sample::new(matrix[path].iter().cloned()).center());
+        let sides = matrices.map(|matrix| Sample::new(matrix[path].iter().cloned()).median());
         let is_common = sides.iter().all(|&center| center > 0.0 && center.is_finite());
         let reference = is_common.then(|| (sides[0] * sides[1]).sqrt())?;
         (reference.is_finite() && reference >= Factors::PART * step[0].min(step[1])).then_some((path, reference))

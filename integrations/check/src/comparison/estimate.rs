@@ -49,6 +49,23 @@ pub(super) struct Sides {
     pub(super) centers: [f64; 2],
     /// Half the width of the 99 % interval of each logarithm.
     pub(super) log_errors: [f64; 2],
+    /// Whether each run of one side takes longer than each of the other, and there are enough.
+    pub(super) are_apart: bool,
+    /// The degrees of freedom of the intervals.
+    pub(super) freedom: usize,
+    pub(super) noise: Noise,
+}
+
+/// How much spans that have not changed differ between the sides, as relative standard deviations. Unknown, and 0,
+/// without the drift.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Noise {
+    /// What runs of a side do not show: a different load slows down some spans more than others. It is 0 if the sides
+    /// alternated.
+    pub(super) spread: f64,
+    /// What is expected from the runs of each side, for the median of the spans. A single span of few runs may show
+    /// much less by accident.
+    pub(super) error: f64,
 }
 
 impl Sides {
@@ -77,21 +94,22 @@ impl Sides {
         }
     }
 
-    /// Returns the same in another unit.
-    pub(super) fn times(self, factor: f64) -> Self {
-        Self { centers: self.centers.map(|center| center * factor), ..self }
-    }
-
-    /// Returns the sums of the sides of independent parts.
-    pub(super) fn sum<'a>(parts: impl Iterator<Item = &'a Self> + Clone) -> Self {
-        let centers = [0, 1].map(|side| parts.clone().map(|part| part.centers[side]).sum::<f64>());
-        let log_errors = [0, 1].map(|side| {
-            let square = |part: &Self| (part.centers[side] * part.log_errors[side]).powi(2);
-            if centers[side] > 0.0 { parts.clone().map(square).sum::<f64>().sqrt() / centers[side] } else { 0.0 }
-        });
-        Self { centers, log_errors }
+    /// Returns whether the sides are likely to differ, although their 99 % interval may contain 0: the runs of one side
+    /// are apart from those of the other, by more than the noise of spans or, if that is not known, with 0 outside of
+    /// the 95 % interval.
+    pub(super) fn are_likely_apart(&self) -> bool {
+        let [before, after] = self.centers;
+        let noise = match self.noise.error {
+            0.0 => self.log_error() * student_95(self.freedom) / student(self.freedom),
+            error => (DEVIATIONS * error).hypot(self.noise.spread),
+        };
+        self.are_apart && before > 0.0 && after > 0.0 && (after / before).ln().abs() > noise
     }
 }
+
+/// The standard errors that a difference must exceed if the runs are also apart: rare by chance, as in
+/// [`Factors`](super::drift::Factors).
+const DEVIATIONS: f64 = 3.0;
 
 /// Returns how many standard deviations a 99 % interval extends to each side, by Student's distribution with this many
 /// degrees of freedom. With none, it uses the normal distribution, since the spread is then assumed.
@@ -101,4 +119,9 @@ pub(super) fn student(freedom: usize) -> f64 {
     const TIMES: [f64; 11] = [2.58, 9.92, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17];
     // Within 0.03 of the quantiles for more: 2.58 is that of the normal distribution, which they approach.
     TIMES.get(freedom).copied().unwrap_or(2.58 + 5.9 / freedom as f64)
+}
+
+/// As [`student`], for a 95 % interval and from four degrees of freedom on. It is up to 0.07 too large.
+fn student_95(freedom: usize) -> f64 {
+    1.96 + 3.3 / freedom.max(1) as f64
 }

@@ -23,6 +23,8 @@ pub struct Explanation {
     pub is_critical: bool,
     /// The change of the time in a step, in nanoseconds.
     pub change: Estimate,
+    /// Whether the change is not noise: see [`TimeChange::is_sure`](super::TimeChange::is_sure).
+    pub is_sure: bool,
     /// The change of the whole step, in nanoseconds.
     pub step: f64,
     /// The whole step before, in nanoseconds, on the host or on the GPU, whichever takes longer.
@@ -54,7 +56,8 @@ impl Explanation {
             let exposed = if is_gpu { span.exposed_gpu.change } else { span.exposed_host.change };
             let change = if is_critical { smaller(own.change, exposed) } else { own.change };
             let (path, location, counts) = (span.path.clone(), span.location.clone(), span.counts.clone());
-            (Self { path, location, is_gpu, is_critical, change, step, before, counts }, exposed)
+            let is_sure = change.is_sure() || (change == own.change && own.is_sure());
+            (Self { path, location, is_gpu, is_critical, change, is_sure, step, before, counts }, exposed)
         };
         let mut all: Vec<_> = spans.iter().flat_map(|span| [of(span, false), of(span, true)]).collect();
         if is_critical {
@@ -93,6 +96,7 @@ fn add_hidden(all: &mut [(Explanation, Estimate)], step: f64) {
         let (explanation, exposed) = &mut all[index];
         let factor = (explanation.change.value.abs() + part) / exposed.value.abs();
         explanation.change = exposed.times(factor);
+        explanation.is_sure = explanation.change.is_sure();
     }
 }
 

@@ -26,11 +26,12 @@ pub(crate) use self::sample::Random;
 
 use self::{
     drift::Factors,
+    estimate::Noise,
     sample::{Sample, quantile},
     spans::{Alignment, Tables},
 };
 use crate::{
-    baseline::{Baseline, BaselineFinding, BaselineRun, Machine},
+    baseline::{Baseline, BaselineFinding, BaselineRun, BaselineSpan, Machine, Times},
     counts::CountKind,
 };
 use kernspan::report::units;
@@ -39,11 +40,12 @@ use std::{collections::BTreeSet, fmt};
 
 /// A comparison of the runs before with the runs after: what has changed, by how much, and what explains it.
 ///
-/// Counts are compared exactly. Times are medians over steps and interquartile means over runs, adjusted for the
-/// [`Drift`] that all spans have in common. The 99 % interval is that of the logarithm of their ratio, by resampling
-/// runs and steps, so that no time gets shorter by more than 100 %. With one run on a side, a spread of 5 % between
-/// runs is assumed; with fewer than five steps, one of 10 % between steps. The same input gives the same result,
-/// whatever the order of runs.
+/// Counts are compared exactly. Times are means over runs of their typical steps, the middle half by duration, adjusted
+/// for the [`Drift`] that all spans have in common. As all are means over the same steps, the change of a span is the
+/// sum of its own and those of the spans in it. The 99 % interval is that of the logarithm of their ratio, from the
+/// spread between runs, so that no time gets shorter by more than 100 %. With one run on a side, a spread of 5 %
+/// between runs is assumed; with fewer than five steps, one of 10 % between steps. The same input gives the same
+/// result, whatever the order of runs.
 ///
 /// ```
 /// # fn example(yesterday: &[kernspan::Trace], today: &[kernspan::Trace]) {
@@ -120,20 +122,26 @@ impl Comparison {
     /// Compares two baselines.
     pub fn of(before: &Baseline, after: &Baseline) -> Self {
         let alignment = Alignment::of(before, after);
-        let tables = Tables::of(&alignment);
-        let durations = |run: &&BaselineRun| (0..run.kept()).map(|step| run.durations.get(step)).collect::<Vec<_>>();
-        let steps = [0, 1].map(|side| alignment.runs[side].iter().map(durations).collect::<Vec<_>>());
+        let steps = [0, 1].map(|side| alignment.durations(side));
         let [one, other] = &steps;
         let runs = [&alignment.runs[0], &alignment.runs[1]];
         let in_turns = are_in_turns(runs[0], runs[1]);
-        let host = Factors::of([&tables.host[0], &tables.host[1]], [one, other], in_turns);
-        let gpu = Factors::of([&tables.gpu[0], &tables.gpu[1]], [one, other], in_turns);
+        let times = |times: fn(&BaselineSpan) -> &Times| [0, 1].map(|side| alignment.matrix(side, times));
+        let [host_times, gpu_times] = [times(|span| &span.host), times(|span| &span.gpu)];
+        let host = Factors::of([&host_times[0], &host_times[1]], [one, other], in_turns);
+        let gpu = Factors::of([&gpu_times[0], &gpu_times[1]], [one, other], in_turns);
         let gpu = gpu.limited_to(Factors::GPU_CLOCKS, [one, other]);
-        let raw = [one, other].map(|side| Sample::new(side.iter().cloned()));
-        let whole_step = TimeChange::of_steps([&raw[0], &raw[1]]);
-        let spans = SpanChange::all(&alignment, &tables, &host, &gpu);
+        let tables = Tables::new(&alignment, host_times, gpu_times, [&host, &gpu]);
+        let spans = SpanChange::all(&alignment, &tables);
         let count = |side: usize, kind: CountKind| runs[side].iter().map(move |run| run.count(kind));
-        let counts = CountKind::ALL.iter().filter_map(|&kind| CountChange::of(kind, count(0, kind), count(1, kind)));
+        let kinds = alignment.kinds().filter_map(|kind| CountChange::of(kind, count(0, kind), count(1, kind)));
+        let counts: Vec<_> = kinds.collect();
+        let change = |adjusted: [Vec<Vec<f64>>; 2], noise: Noise| {
+            let raw = steps.each_ref().map(|side| Sample::new(side.iter().cloned()));
+            let change = TimeChange::new(raw, adjusted.map(Sample::new), noise);
+            change.of_step().with_work(CountChange::work(&counts))
+        };
+        let whole_step = change(steps.clone(), Noise::default());
         let [new_findings, gone_findings] = [(after, before), (before, after)].map(|(these, those)| {
             let is_known = |it: &BaselineFinding| those.findings.iter().any(|that| it.is_same(that));
             these.findings.iter().filter(|it| !is_known(it)).cloned().collect()
@@ -151,12 +159,9 @@ impl Comparison {
             are_times_comparable,
             drift: host.drift(),
             gpu_drift: gpu.drift(),
-            step: match host.is_known() {
-                true => whole_step.adjusted_to(spans.iter().map(|span| &span.host)),
-                false => whole_step,
-            },
+            step: if host.is_known() { change(tables.host.sums(), host.noise) } else { whole_step },
             whole_step,
-            counts: counts.collect(),
+            counts,
             spans,
             kernels: KernelChange::all(runs[0], runs[1]),
             memory: peaks(runs[0], runs[1]),
@@ -222,7 +227,7 @@ fn critical_step(spans: &[SpanChange]) -> Option<[f64; 2]> {
 /// Notes that the host runs ahead of the GPU, so that its steps are shorter than those of the GPU: in a short window,
 /// nothing makes it wait.
 fn behind(spans: &[SpanChange], step: &TimeChange) -> Option<String> {
-    // The parts of a step are medians, which do not add up exactly. A fifth more than the step exceeds that error.
+    // The host runs ahead by a little in any window whose last step does not wait. A fifth of the step is notable.
     const NOTABLE: f64 = 1.2;
     let [before, after] = critical_step(spans)?;
     let is_behind = before > NOTABLE * step.before.value || after > NOTABLE * step.after.value;
@@ -242,12 +247,17 @@ fn are_in_turns(before: &[&BaselineRun], after: &[&BaselineRun]) -> bool {
     }
 }
 
-fn notes(sides: &[SideSummary; 2], are_alike: bool, runs: [&Vec<&BaselineRun>; 2]) -> Vec<String> {
+fn notes(sides: &[SideSummary; 2], are_alike: bool, all: [&Vec<&BaselineRun>; 2]) -> Vec<String> {
     let mut notes = Vec::new();
     let [before, after] = sides;
-    for (side, runs) in ["before", "after"].iter().zip(runs) {
+    for (side, runs) in ["before", "after"].iter().zip(all) {
         if runs.is_empty() {
             notes.push(format!("no whole step was recorded {side}"));
+        }
+        let has_heap = |runs: &[&BaselineRun]| runs.iter().any(|run| run.heap);
+        let has_no_heap = |runs: &[&BaselineRun]| runs.iter().any(|run| !run.heap);
+        if has_no_heap(runs) && all.iter().any(|runs| has_heap(runs)) {
+            notes.push(format!("heap allocations are not compared: they were not recorded in all runs {side}"));
         }
         let lost = runs.iter().fold(0_u64, |sum, run| sum.saturating_add(run.lost));
         if lost > 0 {

@@ -1,20 +1,21 @@
 //! The times of one side of a comparison: their center, and its error.
 
-use super::estimate::{Estimate, Sides, student};
+use super::estimate::{Estimate, Noise, Sides, student};
 
 /// Times of each path in each step of each run: by path, run and step.
 pub(super) type Matrix = Vec<Vec<Vec<f64>>>;
 
 /// The times of one side of a comparison: those of the steps of each run.
+///
+/// Runs, and steps within runs, are in the order of their durations, which [`Alignment`](super::spans::Alignment)
+/// sees to. So the center of each time is a mean over the same steps, and a sum of centers is the center of the sum:
+/// the times of a tree of spans add up. Medians do not.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
-    /// The sorted times of the steps of each run, ordered by the runs' medians.
     runs: Vec<Vec<f64>>,
 }
 
 impl Sample {
-    /// The number of resamples: a standard deviation of this many draws has an error of 2 %.
-    const DRAWS: usize = 1000;
     /// The relative standard deviation assumed between runs if there is only one. `docs/check.md` promises it: with
     /// less, two single runs of the same program would differ by accident; with more, only larger changes would be
     /// found.
@@ -26,15 +27,11 @@ impl Sample {
     const FEW_STEPS: f64 = 0.1;
 
     pub(super) fn new(runs: impl IntoIterator<Item = Vec<f64>>) -> Self {
-        let sorted = |mut times: Vec<f64>| {
+        let finite = |mut times: Vec<f64>| {
             times.retain(|time| time.is_finite());
-            times.sort_unstable_by(f64::total_cmp);
             times
         };
-        let mut runs: Vec<_> = runs.into_iter().map(sorted).filter(|run| !run.is_empty()).collect();
-        runs.sort_by(|a, b| a.iter().rev().map(|it| it.to_bits()).cmp(b.iter().rev().map(|it| it.to_bits())));
-        runs.sort_by(|a, b| quantile(a, 0.5).total_cmp(&quantile(b, 0.5)));
-        Self { runs }
+        Self { runs: runs.into_iter().map(finite).filter(|run| !run.is_empty()).collect() }
     }
 
     /// Returns the number of runs with steps.
@@ -47,25 +44,43 @@ impl Sample {
         self.runs.iter().map(Vec::len).sum()
     }
 
-    /// Returns the interquartile mean of the medians of the runs, 0 if there are none.
+    /// Returns whether no step has any time.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.runs.iter().flatten().all(|&time| time == 0.0)
+    }
+
+    /// Returns the mean over the middle runs of the mean over their typical steps, 0 if there are none.
     pub(super) fn center(&self) -> f64 {
-        let medians: Vec<_> = self.runs.iter().map(|run| quantile(run, 0.5)).collect();
+        mean(middle(&self.typical()))
+    }
+
+    /// Returns the interquartile mean over runs of the median over steps, 0 if there are none: nothing that is out of
+    /// the ordinary counts, whatever the duration of its step.
+    pub(super) fn median(&self) -> f64 {
+        let mut medians: Vec<_> = self.runs.iter().map(|run| quantile(&sorted(run), 0.5)).collect();
+        medians.sort_unstable_by(f64::total_cmp);
         middle_mean(&medians)
     }
 
-    /// Returns the standard deviation of the runs' medians, and the one expected from their steps alone.
+    /// Returns the time of a typical step of each run.
+    pub(super) fn typical(&self) -> Vec<f64> {
+        self.runs.iter().map(|run| typical(run)).collect()
+    }
+
+    /// Returns the standard deviation of the runs' typical steps, and the one expected from their steps alone.
     pub(super) fn spread(&self) -> (f64, f64) {
-        let medians: Vec<_> = self.runs.iter().map(|run| quantile(run, 0.5)).collect();
-        let count = medians.len().max(1) as f64;
-        let mean = medians.iter().sum::<f64>() / count;
-        let squares = medians.iter().map(|median| (median - mean).powi(2)).sum::<f64>();
-        let between = if medians.len() > 1 { (squares / (count - 1.0)).sqrt() } else { mean * Self::SINGLE_RUN };
+        let typical = self.typical();
+        let between = match typical.len() {
+            0 | 1 => mean(&typical) * Self::SINGLE_RUN,
+            _ => deviation(&typical),
+        };
         // The spread of steps by their quartiles, which are 1.35 standard deviations apart in a normal distribution.
         let of_steps = |run: &Vec<f64>| {
-            let spread = (quantile(run, 0.75) - quantile(run, 0.25)) / 1.35;
-            MEDIAN_ERROR * spread / (run.len() as f64).sqrt()
+            let sorted = sorted(run);
+            let spread = (quantile(&sorted, 0.75) - quantile(&sorted, 0.25)) / 1.35;
+            TYPICAL_ERROR * spread / (run.len() as f64).sqrt()
         };
-        (between, self.runs.iter().map(of_steps).sum::<f64>() / count)
+        (between, mean(&self.runs.iter().map(of_steps).collect::<Vec<_>>()))
     }
 
     /// Returns the center, with its own interval.
@@ -74,62 +89,92 @@ impl Sample {
         Estimate::around(self.center(), error)
     }
 
-    /// Compares the centers. `spread` is a relative standard deviation between the sides that the runs of each do not
-    /// show.
-    pub(super) fn compare(before: &Self, after: &Self, spread: f64) -> Sides {
+    /// Compares the centers.
+    pub(super) fn compare(before: &Self, after: &Self, noise: Noise) -> Sides {
         let (runs, steps) = (before.runs().min(after.runs()), before.steps().min(after.steps()));
         // With one run on a side, the spread between runs is assumed, without degrees of freedom.
         let freedom = if runs < 2 { 0 } else { before.runs() + after.runs() - 2 };
         let times = student_of_runs(freedom, steps);
-        let log_errors = [before.deviation(), after.deviation().hypot(spread)].map(|deviation| times * deviation);
-        Sides { centers: [before.center(), after.center()], log_errors }
+        let log_errors = [times * before.deviation(), (times * after.deviation()).hypot(student(0) * noise.spread)];
+        let are_apart = are_apart(&before.typical(), &after.typical());
+        Sides { centers: [before.center(), after.center()], log_errors, are_apart, freedom, noise }
     }
 
-    /// Returns the standard deviation of the center's logarithm, by resampling runs and, within each of them, steps.
-    ///
-    /// The median of resampled steps is drawn directly: its rank is close to normal, with a variance of a quarter of
-    /// the number of steps. Resampling few runs underestimates the variance by a known factor. Quantiles of the draws
-    /// would not do for an interval: with a few runs, the most extreme draws are the most extreme run.
+    /// Returns the standard deviation of the center's logarithm: from the spread between runs, but not less than their
+    /// steps alone would give, as two or three runs may agree by accident.
     fn deviation(&self) -> f64 {
-        let (count, center) = (self.runs.len(), self.center());
+        let center = self.center();
         if center <= 0.0 {
             return 0.0;
         }
-        let spread = match count {
-            1 => 1.0,
-            _ => (count as f64 / (count - 1) as f64).sqrt(),
+        // Steps without the span have no logarithm.
+        let log = |time: f64| (time / center).max(LEAST_PART).ln();
+        let typical: Vec<_> = self.typical().into_iter().map(log).collect();
+        let within = self.spread().1 / center;
+        let of_a_run = match typical.len() {
+            1 => Self::SINGLE_RUN.hypot(within),
+            _ => deviation(&typical).max(within),
         };
-        let (random, is_few) = (&mut Random::new(1), self.steps() < Self::ENOUGH);
-        let mut medians = vec![0.0; count];
-        let mut draw = || {
-            for median in &mut medians {
-                let run = &self.runs[random.below(count)];
-                let (middle, root) = ((run.len() - 1) as f64 / 2.0, (run.len() as f64).sqrt());
-                *median = at_rank(run, middle + random.normal() * root / 2.0);
-                if count == 1 {
-                    *median *= 1.0 + Self::SINGLE_RUN * random.normal();
-                }
-                if is_few {
-                    *median *= 1.0 + MEDIAN_ERROR * Self::FEW_STEPS / root * random.normal();
-                }
-            }
-            medians.sort_unstable_by(f64::total_cmp);
-            // Steps without the span have no logarithm.
-            (middle_mean(&medians) / center).max(LEAST_DRAW).ln()
-        };
-        let draws: Vec<_> = (0..Self::DRAWS).map(|_| draw()).collect();
-        let mean = draws.iter().sum::<f64>() / Self::DRAWS as f64;
-        let variance = draws.iter().map(|draw| (draw - mean).powi(2)).sum::<f64>() / Self::DRAWS as f64;
-        spread * variance.sqrt()
+        let few = if self.steps() < Self::ENOUGH { TYPICAL_ERROR * Self::FEW_STEPS } else { 0.0 };
+        let counted = middle(&typical).len().max(1) as f64;
+        (of_a_run / counted.sqrt()).hypot(few / (self.steps() as f64).sqrt())
     }
 }
 
-/// The smallest fraction of the center that a draw counts as. So few draws are that far off that their size does not
-/// matter; without a limit, a draw of 0 would have no logarithm.
-const LEAST_DRAW: f64 = 0.05;
+/// The smallest part of the center that a run counts as. So few runs are that far off that their size does not matter;
+/// without a limit, a run without the span would have no logarithm.
+const LEAST_PART: f64 = 0.05;
 
-/// The standard error of a median as a multiple of that of the mean, for normally distributed values: √(π/2).
-const MEDIAN_ERROR: f64 = 1.25;
+/// The standard error of a typical step as a multiple of that of the mean of all steps: √2, as half of them count.
+const TYPICAL_ERROR: f64 = 1.42;
+
+/// One in this many steps is left out at each end: the middle half counts. Some steps do more than others, or meet with
+/// another program; a few are twice as long on any machine.
+const LEFT_OUT_STEPS: usize = 4;
+/// One in this many runs is left out at each end, if there are as many. With fewer, each run counts.
+const LEFT_OUT_RUNS: usize = 5;
+
+/// Returns the mean over the middle half of the steps, which are in the order of their durations.
+pub(super) fn typical(steps: &[f64]) -> f64 {
+    // At least that many: of six steps, two are easily out of the ordinary.
+    let ends = steps.len().div_ceil(LEFT_OUT_STEPS).min(steps.len().saturating_sub(1) / 2);
+    mean(&steps[ends..steps.len() - ends])
+}
+
+/// Adds the times of each step of each run.
+pub(super) fn add(sums: &mut [Vec<f64>], times: &[Vec<f64>]) {
+    for (sums, times) in sums.iter_mut().zip(times) {
+        sums.iter_mut().zip(times).for_each(|(sum, time)| *sum += time);
+    }
+}
+
+/// The fewest runs that say something by all being slower: those of equal programs are, the second ones slower, in one
+/// of 20 comparisons of three with three, but in one of 6 of two with two.
+const RUNS_APART: usize = 3;
+
+/// Returns whether each run of one side takes longer than each of the other, and there are enough.
+fn are_apart(before: &[f64], after: &[f64]) -> bool {
+    let least = |runs: &[f64]| runs.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = |runs: &[f64]| runs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    before.len().min(after.len()) >= RUNS_APART && (most(before) < least(after) || most(after) < least(before))
+}
+
+/// Returns the runs that count.
+fn middle(runs: &[f64]) -> &[f64] {
+    let ends = runs.len() / LEFT_OUT_RUNS;
+    &runs[ends..runs.len() - ends]
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Returns the standard deviation of a population with these values.
+fn deviation(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (squares / values.len().saturating_sub(1).max(1) as f64).sqrt()
+}
 
 /// Returns [`student`] for runs with this many steps: if these are few, it is at least that of the steps.
 fn student_of_runs(freedom: usize, steps: usize) -> f64 {
@@ -147,14 +192,18 @@ pub(super) fn quantile(sorted: &[f64], part: f64) -> f64 {
 
 /// Returns the interquartile mean of sorted values, in which the values at its ends count partially; 0 if there are
 /// none.
-///
-/// It is as good as the median if a run is an outlier, and better if none is.
 fn middle_mean(sorted: &[f64]) -> f64 {
     let count = sorted.len() as f64;
     let (low, high) = (count / 4.0, count * 3.0 / 4.0);
     let weight = |index: usize| ((index as f64 + 1.0).min(high) - (index as f64).max(low)).max(0.0);
     let sum: f64 = sorted.iter().enumerate().map(|(index, value)| weight(index) * value).sum();
     if sorted.is_empty() { 0.0 } else { sum / (high - low) }
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut values = values.to_vec();
+    values.sort_unstable_by(f64::total_cmp);
+    values
 }
 
 /// Returns the value at a rank from 0, interpolated between the two nearest; 0 if there are none.
@@ -168,9 +217,11 @@ fn at_rank(sorted: &[f64], rank: f64) -> f64 {
 }
 
 /// A random number generator (SplitMix64), deterministic for a given seed.
+#[cfg(test)]
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
+#[cfg(test)]
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
@@ -202,14 +253,14 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
-    use super::{Estimate, Random, Sample, middle_mean, quantile};
+    use super::{Estimate, Noise, Random, Sample, middle_mean, quantile, typical};
 
     fn runs(centers: &[f64]) -> Sample {
         Sample::new(centers.iter().map(|center| (0..40).map(|step| center + f64::from(step % 5) - 2.0).collect()))
     }
 
     fn change(before: &Sample, after: &Sample) -> Estimate {
-        Sample::compare(before, after, 0.0).change()
+        Sample::compare(before, after, Noise::default()).change()
     }
 
     #[test]
@@ -217,6 +268,15 @@ mod tests {
         assert_eq!(middle_mean(&[5.0]), 5.0);
         assert_eq!(middle_mean(&[4.0, 6.0]), 5.0);
         assert!((middle_mean(&[1.0, 2.0, 3.0, 5.0, 1000.0]) - (1.5 + 3.0 + 3.75) / 2.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_typical_step_is_of_the_middle_half() {
+        assert_eq!((typical(&[]), typical(&[5.0]), typical(&[4.0, 6.0])), (0.0, 5.0, 5.0));
+        assert_eq!((typical(&[1.0, 2.0, 30.0]), typical(&[1.0, 2.0, 3.0, 30.0])), (2.0, 2.5));
+        assert_eq!(typical(&[1.0, 2.0, 3.0, 5.0, 6.0, 7.0, 900.0, 1000.0]), 4.75 + 0.5);
+        let sum = runs(&[1.0, 2.0, 3.0, 4.0, 50.0]).center();
+        assert!((sum - 3.0).abs() < 1e-9, "{sum}");
     }
 
     #[test]
@@ -237,15 +297,6 @@ mod tests {
         assert!(apart.error() > 3.0 * alike.error(), "{apart:?}");
         assert!(single.low < 0.0, "{single:?}");
         assert!(change(&runs(&[100.0]), &runs(&[140.0])).low > 10.0);
-    }
-
-    #[test]
-    fn the_order_of_runs_and_steps_does_not_matter() {
-        let (one, other) = (runs(&[100.0, 104.0, 97.0]), runs(&[97.0, 100.0, 104.0]));
-        assert_eq!(one.estimate(), other.estimate());
-        assert_eq!(change(&one, &other), change(&other, &one));
-        let reversed = Sample::new(one.runs.iter().map(|run| run.iter().rev().copied().collect()));
-        assert_eq!(one.estimate(), reversed.estimate());
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use super::{
     drift::Factors,
-    sample::{Matrix, Sample},
+    estimate::Noise,
+    sample::{Matrix, Sample, add, typical},
     time_change::TimeChange,
 };
 use crate::{
@@ -64,8 +65,14 @@ pub enum Presence {
 #[derive(Debug, Default)]
 pub(super) struct Alignment<'a> {
     pub(super) paths: Vec<AlignedPath<'a>>,
-    /// The runs of both sides that have steps.
+    /// The runs of both sides that have steps, by the duration of a typical step.
     pub(super) runs: [Vec<&'a BaselineRun>; 2],
+    /// The kept steps of each run, by duration.
+    steps: [Vec<Vec<usize>>; 2],
+    /// The old path of each path that was moved.
+    moved: Vec<Option<usize>>,
+    /// Whether a path was moved elsewhere.
+    is_source: Vec<bool>,
 }
 
 /// A path, and its spans in each run of both sides.
@@ -79,9 +86,10 @@ pub(super) struct AlignedPath<'a> {
 
 impl<'a> Alignment<'a> {
     pub(super) fn of(before: &'a Baseline, after: &'a Baseline) -> Self {
-        let runs = [before, after].map(|side| side.runs.iter().filter(|run| run.kept() > 0).collect::<Vec<_>>());
+        let runs = [before, after].map(|side| by_duration(side.runs.iter().filter(|run| run.kept() > 0).collect()));
         let counts = [runs[0].len(), runs[1].len()];
-        let mut alignment = Self { paths: Vec::new(), runs };
+        let steps = runs.each_ref().map(|side| side.iter().map(|run| steps_by_duration(run)).collect());
+        let mut alignment = Self { runs, steps, ..Self::default() };
         let mut known: HashMap<(Option<usize>, &str), usize> = HashMap::new();
         for side in 0..2 {
             for index in 0..counts[side] {
@@ -99,16 +107,46 @@ impl<'a> Alignment<'a> {
                 }
             }
         }
+        alignment.moved = moved(&alignment);
+        alignment.is_source = vec![false; alignment.paths.len()];
+        alignment.moved.iter().flatten().for_each(|&path| alignment.is_source[path] = true);
         alignment
     }
 
-    /// Returns the times of all paths on one side.
-    pub(super) fn matrix(&self, side: usize, times: fn(&BaselineSpan) -> &Times) -> Matrix {
-        let of_run = |(span, run): (&Option<&BaselineSpan>, &&BaselineRun)| {
-            (0..run.kept()).map(|step| span.map_or(0.0, |span| times(span).get(step))).collect()
+    /// Returns the counts that can be compared: those of the heap if all runs have them.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = CountKind> {
+        let has_heap = self.runs.iter().flatten().all(|run| run.heap);
+        CountKind::ALL.into_iter().filter(move |kind| has_heap || !kind.is_of_heap())
+    }
+
+    /// Returns the durations of the steps of each run.
+    pub(super) fn durations(&self, side: usize) -> Vec<Vec<f64>> {
+        let of_run = |(run, steps): (&&BaselineRun, &Vec<usize>)| {
+            steps.iter().map(|&step| run.durations.get(step)).collect::<Vec<_>>()
         };
-        let of_path = |path: &AlignedPath<'_>| path.spans[side].iter().zip(&self.runs[side]).map(of_run).collect();
-        self.paths.iter().map(of_path).collect()
+        self.runs[side].iter().zip(&self.steps[side]).map(of_run).collect()
+    }
+
+    /// Returns the times of all paths on one side. Those of a path that was moved count where it is after.
+    pub(super) fn matrix(&self, side: usize, times: fn(&BaselineSpan) -> &Times) -> Matrix {
+        let of_run = |(span, steps): (Option<&BaselineSpan>, &Vec<usize>)| {
+            steps.iter().map(|&step| span.map_or(0.0, |span| times(span).get(step))).collect()
+        };
+        let of_path = |path: usize| {
+            let place = self.place(side, path);
+            let span = |run: usize| place.and_then(|place| self.paths[place].spans[side][run]);
+            self.steps[side].iter().enumerate().map(|(run, steps)| of_run((span(run), steps))).collect()
+        };
+        (0..self.paths.len()).map(of_path).collect()
+    }
+
+    /// Returns the path whose spans on one side are compared with those of `path` on the other: the old one on the side
+    /// before, if it was moved.
+    fn place(&self, side: usize, path: usize) -> Option<usize> {
+        match self.moved[path] {
+            Some(from) if side == 0 => Some(from),
+            _ => (side == 1 || !self.is_source[path]).then_some(path),
+        }
     }
 
     /// Returns the times of all paths, including those called from them.
@@ -117,9 +155,7 @@ impl<'a> Alignment<'a> {
         for index in (0..self.paths.len()).rev() {
             let Some(parent) = self.paths[index].parent else { continue };
             let (outer, inner) = totals.split_at_mut(index);
-            for (outer, inner) in outer[parent].iter_mut().zip(&inner[0]) {
-                outer.iter_mut().zip(inner).for_each(|(outer, inner)| *outer += inner);
-            }
+            add(&mut outer[parent], &inner[0]);
         }
         totals
     }
@@ -145,42 +181,101 @@ impl<'a> AlignedPath<'a> {
     }
 }
 
-/// The times of both sides.
+/// Returns runs ordered by the duration of a typical step, and so always in the same order.
+fn by_duration(mut runs: Vec<&BaselineRun>) -> Vec<&BaselineRun> {
+    let step = |run: &BaselineRun| {
+        let mut durations: Vec<_> = (0..run.kept()).map(|step| run.durations.get(step)).collect();
+        durations.sort_unstable_by(f64::total_cmp);
+        typical(&durations)
+    };
+    let text = |run: &BaselineRun| serde_json::to_string(run).unwrap_or_default();
+    runs.sort_by(|a, b| step(a).total_cmp(&step(b)).then_with(|| text(a).cmp(&text(b))));
+    runs
+}
+
+fn steps_by_duration(run: &BaselineRun) -> Vec<usize> {
+    let mut steps: Vec<_> = (0..run.kept()).collect();
+    steps.sort_by(|&a, &b| run.durations.get(a).total_cmp(&run.durations.get(b)));
+    steps
+}
+
+/// A time of all paths on both sides: as measured, and adjusted for the drift.
+pub(super) struct TimeTable {
+    raw: [Matrix; 2],
+    adjusted: [Matrix; 2],
+    noise: Noise,
+}
+
+impl TimeTable {
+    /// Returns the table of the times that were measured. Those of self times are compared with the other spans only.
+    pub(super) fn new(raw: [Matrix; 2], factors: &Factors, are_self: bool) -> Self {
+        let mut adjusted: [Matrix; 2] = [Vec::new(), Vec::new()];
+        for path in 0..raw[0].len() {
+            let of_path = [&raw[0][path], &raw[1][path]];
+            let [before, after] = factors.adjusted(of_path, are_self.then_some(path));
+            adjusted[0].push(before);
+            adjusted[1].push(after);
+        }
+        Self { raw, adjusted, noise: factors.noise }
+    }
+
+    /// Returns the times with those of the spans called from each, which so add up.
+    fn totals(&self, alignment: &Alignment<'_>) -> Self {
+        let of = |sides: &[Matrix; 2]| [alignment.totals(&sides[0]), alignment.totals(&sides[1])];
+        Self { raw: of(&self.raw), adjusted: of(&self.adjusted), noise: self.noise }
+    }
+
+    fn change(&self, path: usize) -> TimeChange {
+        let of = |sides: &[Matrix; 2]| [&sides[0][path], &sides[1][path]].map(|runs| Sample::new(runs.iter().cloned()));
+        let raw = of(&self.raw);
+        match raw.iter().all(Sample::is_nothing) {
+            true => TimeChange::default(),
+            false => TimeChange::new(raw, of(&self.adjusted), self.noise),
+        }
+    }
+
+    /// Returns the sum of all paths in each step of each run of both sides, adjusted for the drift.
+    pub(super) fn sums(&self) -> [Vec<Vec<f64>>; 2] {
+        self.adjusted.each_ref().map(|matrix| {
+            let mut paths = matrix.iter();
+            let mut sums = paths.next().cloned().unwrap_or_default();
+            paths.for_each(|path| add(&mut sums, path));
+            sums
+        })
+    }
+}
+
+/// The times of all paths on both sides.
 pub(super) struct Tables {
-    pub(super) host: [Matrix; 2],
-    pub(super) total_host: [Matrix; 2],
-    pub(super) background: [Matrix; 2],
-    pub(super) gpu: [Matrix; 2],
-    pub(super) total_gpu: [Matrix; 2],
-    pub(super) exposed_host: [Matrix; 2],
-    pub(super) exposed_gpu: [Matrix; 2],
+    pub(super) host: TimeTable,
+    background: TimeTable,
+    gpu: TimeTable,
+    exposed_host: TimeTable,
+    exposed_gpu: TimeTable,
 }
 
 impl Tables {
-    pub(super) fn of(alignment: &Alignment<'_>) -> Self {
-        let host = [0, 1].map(|side| alignment.matrix(side, |span| &span.host));
-        let gpu = [0, 1].map(|side| alignment.matrix(side, |span| &span.gpu));
+    pub(super) fn new(alignment: &Alignment<'_>, host: [Matrix; 2], gpu: [Matrix; 2], factors: [&Factors; 2]) -> Self {
+        let [of_host, of_gpu] = factors;
+        let table = |times: fn(&BaselineSpan) -> &Times, factors: &Factors| {
+            TimeTable::new([0, 1].map(|side| alignment.matrix(side, times)), factors, false)
+        };
         Self {
-            total_host: [alignment.totals(&host[0]), alignment.totals(&host[1])],
-            total_gpu: [alignment.totals(&gpu[0]), alignment.totals(&gpu[1])],
-            background: [0, 1].map(|side| alignment.matrix(side, |span| &span.background)),
-            exposed_host: [0, 1].map(|side| alignment.matrix(side, |span| &span.exposed_host)),
-            exposed_gpu: [0, 1].map(|side| alignment.matrix(side, |span| &span.exposed_gpu)),
-            host,
-            gpu,
+            background: table(|span| &span.background, of_host),
+            exposed_host: table(|span| &span.exposed_host, of_host),
+            exposed_gpu: table(|span| &span.exposed_gpu, of_gpu),
+            host: TimeTable::new(host, of_host, true),
+            gpu: TimeTable::new(gpu, of_gpu, true),
         }
     }
 }
 
 impl SpanChange {
     /// Returns the changes of all paths, in tree order, larger ones first.
-    pub(super) fn all(alignment: &Alignment<'_>, tables: &Tables, host: &Factors, gpu: &Factors) -> Vec<Self> {
-        let moved = moved(alignment);
-        let is_source = |path: usize| moved.contains(&Some(path));
-        let change = |(path, &from): (usize, &Option<usize>)| {
-            (!is_source(path)).then(|| Self::of(alignment, tables, [host, gpu], path, from))
-        };
-        let mut changes: Vec<Option<Self>> = moved.iter().enumerate().map(change).collect();
+    pub(super) fn all(alignment: &Alignment<'_>, tables: &Tables) -> Vec<Self> {
+        let totals = [&tables.host, &tables.gpu].map(|table| table.totals(alignment));
+        let change = |path: usize| (!alignment.is_source[path]).then(|| Self::of(alignment, tables, &totals, path));
+        let mut changes: Vec<Option<Self>> = (0..alignment.paths.len()).map(change).collect();
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); alignment.paths.len() + 1];
         for (index, path) in alignment.paths.iter().enumerate() {
             children[path.parent.map_or(0, |parent| parent + 1)].push(index);
@@ -201,30 +296,16 @@ impl SpanChange {
         sorted
     }
 
-    fn of(
-        alignment: &Alignment<'_>,
-        tables: &Tables,
-        [host, gpu]: [&Factors; 2],
-        path: usize,
-        from: Option<usize>,
-    ) -> Self {
-        let places = [from.unwrap_or(path), path];
-        let change = |table: &[Matrix; 2], factors: &Factors, is_self: bool| {
-            let runs = [0, 1].map(|side| &table[side][places[side]]);
-            if runs.iter().all(|side| side.iter().flatten().all(|&time| time == 0.0)) {
-                return TimeChange::default();
-            }
-            let raw = runs.map(|side| Sample::new(side.iter().cloned()));
-            let own = (is_self && from.is_none()).then_some(path);
-            let scaled = [0, 1].map(|side| factors.scaled(side, own, runs[side]));
-            TimeChange::new([&raw[0], &raw[1]], [&scaled[0], &scaled[1]], factors)
-        };
-        let aligned = [0, 1].map(|side| &alignment.paths[places[side]]);
+    fn of(alignment: &Alignment<'_>, tables: &Tables, [total_host, total_gpu]: &[TimeTable; 2], path: usize) -> Self {
+        let from = alignment.moved[path];
+        let aligned = [from.unwrap_or(path), path].map(|place| &alignment.paths[place]);
         let count = |side: usize, kind: CountKind| {
             let spans = aligned[side].spans[side].iter();
             spans.map(move |span| span.map_or_else(no_steps, |span| span.count(kind)))
         };
-        let counts = CountKind::ALL.iter().filter_map(|&kind| CountChange::of(kind, count(0, kind), count(1, kind)));
+        let kinds = alignment.kinds().filter_map(|kind| CountChange::of(kind, count(0, kind), count(1, kind)));
+        let counts: Vec<_> = kinds.collect();
+        let work = CountChange::work(&counts);
         let first = aligned[1].on(1).next().or_else(|| aligned[0].on(0).next());
         Self {
             path: alignment.path(path),
@@ -236,14 +317,14 @@ impl SpanChange {
                 (None, false, _) => Presence::Added,
                 (None, true, false) => Presence::Gone,
             },
-            host: change(&tables.host, host, true),
-            total_host: change(&tables.total_host, host, false),
-            background: change(&tables.background, host, false),
-            gpu: change(&tables.gpu, gpu, true),
-            total_gpu: change(&tables.total_gpu, gpu, false),
-            exposed_host: change(&tables.exposed_host, host, false),
-            exposed_gpu: change(&tables.exposed_gpu, gpu, false),
-            counts: counts.collect(),
+            host: tables.host.change(path).with_work(work),
+            total_host: total_host.change(path),
+            background: tables.background.change(path).with_work(work),
+            gpu: tables.gpu.change(path).with_work(work),
+            total_gpu: total_gpu.change(path),
+            exposed_host: tables.exposed_host.change(path),
+            exposed_gpu: tables.exposed_gpu.change(path),
+            counts,
         }
     }
 

@@ -21,10 +21,10 @@ fn each_path_has_a_sample_of_each_step() {
         let [outer, forward, backward] = [0, 1, 2].map(|path| samples.of_path(path)[step]);
         assert_eq!([outer, forward, backward].map(|sample| sample.host.as_micros()), [20, 30, 40]);
         assert_eq!([outer, forward, backward].map(|sample| sample.gpu.as_micros()), [4, 20, 50]);
-        assert_eq!(outer.counts.0, [1, 0, 1, 4000, 0, 0, 0, 0]);
-        assert_eq!(forward.counts.0, [1, 1, 0, 0, 0, 1, 4096, 0]);
-        assert_eq!(backward.counts.0, [1, 2, 0, 0, 1, 0, 0, 0]);
-        assert_eq!(samples.totals[step].0, [3, 3, 1, 4000, 1, 1, 4096, 0]);
+        assert_eq!(outer.counts.0, [1, 0, 1, 4000, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(forward.counts.0, [1, 1, 0, 0, 0, 1, 4096, 0, 0, 0]);
+        assert_eq!(backward.counts.0, [1, 2, 0, 0, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(samples.totals[step].0, [3, 3, 1, 4000, 1, 1, 4096, 0, 0, 0]);
     }
     // Each moment of a step is on the critical path once, from the first call on, and to the end of its work.
     for step in 0..2 {

@@ -29,8 +29,8 @@ fn overview(page: &mut Page, diff: &Diff, part: f64) {
             format!("{} ({})", step.change.as_deref().unwrap_or("--"), step.percent.as_deref().unwrap_or("--"));
         let outcome = format!("{}; {}", step.outcome.as_deref().unwrap_or(""), step.interval.as_deref().unwrap_or(""));
         let items = json!([
-            ["step before", step.before, "median"],
-            ["step after", step.after, "median"],
+            ["step before", step.before, "typical"],
+            ["step after", step.after, "typical"],
             ["change", change, outcome]
         ]);
         page.push("overview", "Step", "tiles", json!({ "items": items }));
@@ -100,7 +100,7 @@ fn explanations(page: &mut Page, diff: &Diff) {
     table.column(("At most", "change", "the upper end of the 99 % interval"), &rows, |row| change(row.0.change.high));
     table.column(("Of a step", "percent", ""), &rows, |row| json!(row.0.percent()));
     table.column(("Sure", "word", "whether the interval excludes 0"), &rows, |row| {
-        json!(if row.0.change.is_sure() { "yes" } else { "" })
+        json!(if row.0.is_sure { "yes" } else { "" })
     });
     table.column(("More or fewer", "text", ""), &rows, |row| {
         json!(row.0.counts.iter().map(CountChange::signed).collect::<Vec<_>>().join(", "))

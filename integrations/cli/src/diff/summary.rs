@@ -42,8 +42,10 @@ pub(super) fn section(diff: &Diff, part: f64) -> Section {
 /// Returns the step, what it does, the peak memory, and what was achieved.
 pub(super) fn rows(diff: &Diff, part: f64) -> Vec<Row> {
     let comparison = &diff.comparison;
-    let mut rows = vec![step("step", comparison, &comparison.whole_step, part)];
-    if comparison.drift.is_notable() {
+    let has_drift = comparison.drift.is_notable();
+    let name = if has_drift { "step, as measured" } else { "step" };
+    let mut rows = vec![step(name, comparison, &comparison.whole_step, part)];
+    if has_drift {
         rows.push(step("step, adjusted for drift", comparison, &comparison.step, part));
     }
     rows.extend(CountKind::ALL.iter().filter_map(|&kind| count(&diff.sides, comparison, kind)));
@@ -83,7 +85,9 @@ fn percent(change: f64, before: f64) -> Option<String> {
 /// Returns a count of a step, if there is any.
 fn count(sides: &[Side; 2], comparison: &Comparison, kind: CountKind) -> Option<Row> {
     let [before, after] = [sides[0].count(kind), sides[1].count(kind)];
-    if before == 0.0 && after == 0.0 {
+    let is_of_heap = matches!(kind, CountKind::HeapAllocations | CountKind::HeapBytes);
+    let is_recorded = !is_of_heap || sides.iter().flat_map(|side| &side.baseline.runs).all(|run| run.heap);
+    if !is_recorded || (before == 0.0 && after == 0.0) {
         return None;
     }
     // A count that varies between steps has not changed as long as the ranges of both sides overlap.

@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 pub(super) fn explanations(comparison: &Comparison, limit: usize) -> Section {
     let all = comparison.explanations();
     let json = all.iter().take(limit).map(json).collect();
-    let (sure, unsure): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| it.change.is_sure());
+    let (sure, unsure): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| it.is_sure);
     let left_out = sure.len().saturating_sub(limit);
     let rows: Vec<_> = sure.into_iter().take(limit).collect();
     let noise = match unsure.len() {
@@ -91,7 +91,7 @@ fn most_changed(spans: &[SpanChange], limit: usize) -> Vec<&SpanChange> {
 fn span_table(rows: &[&SpanChange]) -> Table {
     let mut table = Table::default();
     table.heading("Spans in a step, with those in them:".to_owned());
-    table.note("~ may be noise: 0 is in the 99 % interval of the change".to_owned());
+    table.note("~ may be noise; a change is the self change and those of the spans in it".to_owned());
     table.text("Span", rows, |row| format!("{}{}", "  ".repeat(row.path.len().saturating_sub(1)), row.name()));
     table.text("", rows, |row| span_state(&row.presence));
     table.number("Before", rows, |row| some_time(row.total_host.before.value)).droppable(5);
@@ -120,7 +120,7 @@ fn some_time(nanos: f64) -> Option<String> {
 }
 
 fn some_change(time: &TimeChange) -> Option<String> {
-    let sign = if time.change.is_sure() { "" } else { "~" };
+    let sign = if time.is_sure() { "" } else { "~" };
     (!time.is_nothing()).then(|| format!("{sign}{}", text::signed(time.change.value)))
 }
 

@@ -50,6 +50,9 @@ fn a_check_that_cannot_tell_is_inconclusive() {
     let run = check("", &path, &file);
     assert!(run.code == 0 && run.out.starts_with("inconclusive against the baseline: 1 run of "), "{}", run.out);
     assert!(run.out.contains("\ncannot tell: the step: "), "{}", run.out);
+    assert!(run.out.ends_with("\nexit status 0: nothing is known to be worse (3 with --fail-if-inconclusive)\n"));
+    let run = check("--fail-if-inconclusive", &path, &file);
+    assert!(run.code == 3 && run.out.contains("\nexit status 3: "), "{}", run.out);
     let run = check("--fail-if-inconclusive --github", &path, &file);
     assert_eq!((run.code, run.err.as_str()), (3, ""), "{}", run.out);
     assert!(run.out.starts_with("## kernspan: inconclusive against the baseline\n"), "{}", run.out);
@@ -84,6 +87,36 @@ fn a_ninefold_step_is_worse_at_any_noise() {
 }
 
 #[test]
+fn the_check_and_the_difference_agree_about_a_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, runs: [f64; 3]| {
+        let runs = runs.map(|factor| {
+            let durations: Vec<_> = (0..20).map(|step| ((1e6 + 1e4 * f64::from(step % 7)) * factor) as u64).collect();
+            let machine = serde_json::json!({"host": "ci", "kind": null, "gpus": []});
+            serde_json::json!({"program": "train", "machine": machine, "steps": 20, "stride": 1, "durations": durations})
+        });
+        let json = serde_json::json!({"format": 1, "kernspan": "0", "runs": runs, "findings": [], "left_out": 0});
+        let path = folder.path().join(name);
+        fs::write(&path, json.to_string()).unwrap();
+        path
+    };
+    let before = write("before.json", [1.0, 1.06, 0.93]);
+    // Half as long again in each run; as before; half as long again, but one run as before.
+    for (runs, code, verdict, outcome) in [
+        ([1.43, 1.33, 1.52], 1, "worse than the baseline", "worse"),
+        ([1.01, 1.05, 0.94], 0, "inconclusive against the baseline", "cannot tell: needs "),
+        ([1.43, 1.0, 1.52], 0, "inconclusive against the baseline", "cannot tell: needs "),
+    ] {
+        let after = write("after.json", runs);
+        let run = check("", &before, &after);
+        assert!(run.code == code && run.out.starts_with(verdict), "{runs:?}: {}", run.out);
+        let diff = printed("diff --width 200", &[&before, &after]);
+        let step = diff.lines().find(|line| line.starts_with("step ")).unwrap();
+        assert!(step.contains(&format!("  {outcome}")), "{runs:?}: {diff}{}", run.out);
+    }
+}
+
+#[test]
 fn what_is_worse_is_said() {
     let folder = tempfile::tempdir().unwrap();
     for (name, line) in [
@@ -93,11 +126,11 @@ fn what_is_worse_is_said() {
         ("scalar-read", "worse: train_step > backward > layer > norm: 10 more copies a step (10 instead of 0)"),
         ("tiny-copies", "worse: train_step > data: 199 more copies a step (201 instead of 2)"),
         ("f32-matmul", "worse: train_step > backward > layer > matmul on the GPU: 1.41 ms instead of 194 µs"),
-        ("host-work", "worse: train_step > forward > layer > augment: 440 µs instead of 0 µs"),
-        ("input", "worse: train_step > data: 858 µs instead of 2.85 µs"),
-        ("module-load", "worse: train_step > custom > compile: 12.3 ms instead of 0 µs"),
-        ("pageable-copy", "worse: train_step > data: 495 µs instead of 3.50 µs"),
-        ("synchronize", "worse: train_step > forward > layer: 271 µs instead of 119 µs"),
+        ("host-work", "worse: train_step > forward > layer > augment: 429 µs instead of 0 µs"),
+        ("input", "worse: train_step > data: 828 µs instead of 2.57 µs"),
+        ("module-load", "worse: train_step > custom > compile: 11.5 ms instead of 0 µs"),
+        ("pageable-copy", "worse: train_step > data: 525 µs instead of 3.67 µs"),
+        ("synchronize", "worse: train_step > forward > layer: 244 µs instead of 119 µs"),
     ] {
         let baseline = baseline(folder.path(), &repaired(name));
         let run = check("", &baseline, &faulty(name));

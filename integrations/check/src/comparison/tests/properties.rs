@@ -4,6 +4,7 @@ use super::super::{Comparison, Outcome, TimeChange};
 use crate::{
     baseline::{Baseline, BaselineRun, BaselineSpan, Times},
     counts::{CountKind, CountRange},
+    sample::Window,
 };
 use proptest::prelude::*;
 
@@ -74,6 +75,42 @@ fn are_alike(one: &TimeChange, other: &TimeChange) -> bool {
     one.iter().zip(&other).all(|(one, other)| one == other || (one - other).abs() <= 1e-9 * largest)
 }
 
+/// Checks that the times of each span are its own and those of the spans in it.
+fn add_up(comparison: &Comparison) -> Result<(), TestCaseError> {
+    for span in &comparison.spans {
+        let nested = || comparison.spans.iter().filter(|it| it.path.starts_with(&span.path));
+        for (total, parts) in [
+            (&span.total_host, nested().map(|it| &it.host).collect::<Vec<_>>()),
+            (&span.total_gpu, nested().map(|it| &it.gpu).collect()),
+        ] {
+            let of: [fn(&TimeChange) -> f64; 3] = [|it| it.before.value, |it| it.after.value, |it| it.change.value];
+            for of in of {
+                let sum: f64 = parts.iter().map(|part| of(part)).sum();
+                let largest = parts.iter().map(|part| of(part).abs()).fold(1.0, f64::max);
+                prop_assert!((of(total) - sum).abs() <= 1e-9 * largest, "{}: {sum}, {total:?}", span.path_text());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns runs of three windows each. In each run, all takes a factor longer; in each window, spans take longer.
+fn side() -> impl Strategy<Value = Baseline> {
+    let slower = prop::collection::vec((prop::sample::select(vec!["train_step", "forward", "backward"]), 0_u32..60), 3);
+    prop::collection::vec((0.5_f64..2.0, slower), 1..4).prop_map(|runs| {
+        let mut windows = Vec::new();
+        for (pid, (factor, slower)) in (100..).zip(&runs) {
+            for (number, (name, micros)) in (0..).zip(slower) {
+                let mut window = Window { pid, ..Window::numbered(number) };
+                window.slow_down(name, f64::from(*micros));
+                window.scale(*factor);
+                windows.push(window.trace());
+            }
+        }
+        Baseline::of(&windows)
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
@@ -102,6 +139,20 @@ proptest! {
                 prop_assert!(are_alike(one, other), "{one:?}\n{other:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_changes_of_a_tree_add_up(before in baseline(), after in baseline()) {
+        add_up(&Comparison::of(&before, &after))?;
+    }
+
+    #[test]
+    fn the_changes_of_traces_add_up_to_that_of_the_step(before in side(), after in side()) {
+        let comparison = Comparison::of(&before, &after);
+        add_up(&comparison)?;
+        let sum: f64 = comparison.spans.iter().map(|span| span.host.change.value).sum();
+        // Times are stored with 24 bits.
+        prop_assert!((sum - comparison.step.change.value).abs() < 1.0, "{sum} {:?}", comparison.step);
     }
 
     #[test]
