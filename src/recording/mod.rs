@@ -103,7 +103,7 @@ pub(crate) struct ClosedWindow {
 }
 
 /// What becomes of a window of the flight recorder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kept {
     /// It stays in memory until there are newer ones.
     InMemory,

@@ -13,6 +13,10 @@ use std::time::Instant;
 pub(super) struct Demands {
     waiting: Vec<Demand>,
     current: Option<Current>,
+    /// The request that gets what the flight recorder has kept, with the slow step that has just ended.
+    slow: Option<Ticket>,
+    /// Whether there was any request.
+    were_any: bool,
     /// The recent steps, while a request waits for a slow one.
     recent: Option<RecentSteps>,
 }
@@ -44,6 +48,7 @@ impl Demands {
 
     /// Takes a request, in a run that is in step `step`.
     pub(super) fn add(&mut self, request: RecordRequest, step: u64) -> Requested {
+        self.were_any = true;
         if let Err(problem) = request.check() {
             return Requested::refused(problem);
         }
@@ -63,6 +68,11 @@ impl Demands {
         requested
     }
 
+    /// Whether there was any request.
+    pub(super) fn were_any(&self) -> bool {
+        self.were_any
+    }
+
     /// The number of requests that wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
@@ -76,7 +86,8 @@ impl Demands {
 
     /// Ends a step of phase `before`, and begins step `step`, for which the schedule says `scheduled`. Returns both
     /// phases as requests want them: the step that ended is the last of its window if a requested one ends or begins.
-    /// `busy` says whether a window is open that only the program may close.
+    /// `busy` says whether a window is open that only the program may close, and `flight` whether the flight recorder's
+    /// is: it has a slow step that has ended, of which other windows would begin after it.
     pub(super) fn next(
         &mut self,
         clock: &Clock,
@@ -84,6 +95,7 @@ impl Demands {
         before: Phase,
         scheduled: Phase,
         busy: bool,
+        flight: bool,
     ) -> (Phase, Phase) {
         let mut before = before;
         if self.current.as_mut().is_some_and(Current::end_step) {
@@ -100,8 +112,12 @@ impl Demands {
                 RequestStart::When(condition) => ended.is_some_and(|(step, median)| condition.is_met(step, median)),
             };
             if let Some(due) = self.waiting.iter().position(is_due) {
-                self.begin(due);
-                before = if before.is_recording() { Phase::RecordAndSave } else { before };
+                if flight && matches!(self.waiting[due].request.start, RequestStart::When(_)) {
+                    self.slow = Some(self.waiting.remove(due).ticket);
+                } else {
+                    self.begin(due);
+                    before = if before.is_recording() { Phase::RecordAndSave } else { before };
+                }
             }
             if !self.waiting.iter().any(|demand| matches!(demand.request.start, RequestStart::When(_))) {
                 self.recent = None;
@@ -124,6 +140,11 @@ impl Demands {
             RequestLength::Recent => Left::Steps(1),
         };
         self.current = Some(Current { left, ticket: Some(ticket) });
+    }
+
+    /// Takes the ticket of the request that gets what the flight recorder has kept.
+    pub(super) fn take_slow(&mut self) -> Option<Ticket> {
+        self.slow.take()
     }
 
     /// Takes the ticket of the window that opens now, if it was requested.

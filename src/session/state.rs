@@ -154,7 +154,7 @@ impl State {
         // PyTorch's table of transitions, except that recorded steps are always saved.
         let ends = before == Phase::RecordAndSave || !self.phase.is_recording();
         let begins = self.phase.is_recording() && (before == Phase::RecordAndSave || !before.is_recording());
-        let kept = self.end_flight_step(host);
+        let kept = self.end_flight_step(host).max(self.keep_slow_step());
         let closes = match self.window.as_ref().map(|window| window.kind) {
             None | Some(WindowKind::Manual) => false,
             Some(WindowKind::Scheduled) => ends,
@@ -211,7 +211,8 @@ impl State {
     #[cold]
     fn follow_demands(&mut self, host: &Host, before: Phase, scheduled: Phase) -> Phase {
         let busy = self.window.as_ref().is_some_and(|window| window.kind == WindowKind::Manual);
-        let (before, phase) = self.demands.next(host.clock(), self.step, before, scheduled, busy);
+        let flight = self.window.as_ref().is_some_and(|window| window.kind.is_flight());
+        let (before, phase) = self.demands.next(host.clock(), self.step, before, scheduled, busy, flight);
         self.phase = phase;
         before
     }

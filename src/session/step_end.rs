@@ -11,6 +11,15 @@ impl State {
         flight.end_step(host.clock(), open, self.budget.share())
     }
 
+    /// Has the flight recorder's window written for a request that waited for the slow step which has just ended, if
+    /// there is one.
+    pub(super) fn keep_slow_step(&mut self) -> Option<Kept> {
+        let ticket = self.demands.take_slow()?;
+        let window = self.window.as_mut()?;
+        window.ticket = Some(ticket);
+        Some(Kept::Written)
+    }
+
     /// Returns what the process used in the step that has ended, and in the part of it in the window, if that is read
     /// and somebody takes it. `opens` says whether a window opens with the next step.
     pub(super) fn read_usage(&mut self, opens: bool) -> [Option<ProcessUsage>; 2] {

@@ -97,6 +97,38 @@ fn a_slow_step_is_written_with_those_before_it() {
 }
 
 #[test]
+fn a_request_for_a_slow_step_gets_that_step() {
+    alone("a_request_for_a_slow_step_gets_that_step", || {
+        let (mut first_slow, mut requested) = (None, None);
+        let (traces, _) = profiled(
+            |builder| builder.schedule(Schedule::manual()).flight_recorder(FlightRecorder::steps(4)),
+            |profiler| {
+                take_steps(profiler, 6);
+                let slow = RecordRequest::steps(2).when("step_time > 200ms".parse().unwrap());
+                requested = Some(profiler.control().record(slow));
+                // The first end of a step is only the beginning of the next.
+                profiler.step();
+                while first_slow.is_none() {
+                    let start = Instant::now();
+                    if profiler.current_step() == 10 {
+                        std::thread::sleep(Duration::from_millis(250));
+                    }
+                    take_steps(profiler, 1);
+                    // On a busy machine, an earlier one may take as long.
+                    first_slow = (start.elapsed() > Duration::from_millis(200)).then(|| profiler.current_step() - 1);
+                }
+                take_steps(profiler, 20);
+            },
+        );
+        let recorded = steps_of(&traces).concat();
+        assert_eq!(recorded.last(), first_slow.as_ref(), "none after the slow one: {recorded:?}");
+        assert!(recorded.len() >= 4 && recorded.is_sorted(), "{recorded:?}");
+        let window = requested.unwrap().wait().unwrap();
+        assert_eq!(window.steps, recorded.len() as u64);
+    });
+}
+
+#[test]
 fn windows_of_the_schedule_and_of_requests_come_first() {
     alone("windows_of_the_schedule_and_of_requests_come_first", || {
         let (traces, _) = profiled(

@@ -52,7 +52,8 @@ pub(crate) struct Args {
     /// First step, counted from 0; it must not have begun
     #[arg(long, value_name = "N", conflicts_with = "when")]
     at_step: Option<u64>,
-    /// Wait for a slow step, and record those after it: 'step_time > 2*median' or 'step_time > 50ms'
+    /// Wait for a slow step: 'step_time > 2*median' or 'step_time > 50ms'. It is written with those before it if the
+    /// program has a flight recorder; otherwise it is over, and the steps after it are recorded
     #[arg(long, value_name = "CONDITION", value_parser = condition)]
     when: Option<StepCondition>,
     /// Folder for the files [default: a new one in the current folder, named after the program]
@@ -210,10 +211,15 @@ fn tell(name: &str, record: &Record, progress: RecordProgress, last: &mut Option
         return;
     }
     let step = progress.step;
-    say(&match (progress.state, record.at_step) {
-        (RecordState::Waiting, Some(first)) => format!("{name}waiting for step {first}, in step {step}"),
-        (RecordState::Waiting, None) => format!("{name}waiting, in step {step}"),
-        (RecordState::Recording, _) => format!("{name}recording from step {step}"),
+    say(&match (progress.state, record.at_step, &record.when) {
+        (RecordState::Waiting, Some(first), _) => format!("{name}waiting for step {first}, in step {step}"),
+        (RecordState::Waiting, None, Some(condition)) => format!("{name}waiting for {condition}, in step {step}"),
+        (RecordState::Waiting, None, None) => format!("{name}waiting, in step {step}"),
+        (RecordState::Recording, _, Some(_)) => format!(
+            "{name}recording from step {step}, after the slow one: with .flight_recorder(…), the program would have \
+             kept that"
+        ),
+        (RecordState::Recording, _, None) => format!("{name}recording from step {step}"),
         _ => format!("{name}writing"),
     });
 }
