@@ -12,7 +12,7 @@ use crate::{
     session::Session,
 };
 use std::{
-    fmt,
+    env, fmt, fs,
     io::{self, Write},
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
@@ -174,6 +174,7 @@ impl Ending {
         let mut stderr = io::stderr().lock();
         if self.shown.report {
             let _ = writeln!(stderr, "{report}");
+            note_printed();
         }
         for line in Grouped(&failures.into_vec()).lines() {
             let _ = writeln!(stderr, "kernspan: {line}");
@@ -188,5 +189,12 @@ impl Ending {
                 let _ = writeln!(stderr, "kernspan: {hint}");
             }
         }
+    }
+}
+
+/// Notes that the program has printed its report, in the file that `kernspan run` names, which then prints no other.
+pub(crate) fn note_printed() {
+    if let Some(path) = env::var_os("KERNSPAN_PRINTED").filter(|path| !path.is_empty()) {
+        let _ = fs::write(path, "");
     }
 }

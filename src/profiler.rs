@@ -8,7 +8,7 @@ use crate::{
     activity::{Activities, Activity},
     analysis::{MemorySnapshot, MemorySource, VitalSigns},
     control::Control,
-    ending::Ending,
+    ending::{Ending, note_printed},
     error::Error,
     host::HandOver,
     memory::RunMemory,
@@ -334,6 +334,7 @@ impl Profiler {
         if let Some(report) = report {
             // `println!` would panic if the reader is gone, as in `train | head`.
             let _ = writeln!(io::stdout(), "{}", report.fit_terminal());
+            note_printed();
         }
         finished
     }

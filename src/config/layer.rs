@@ -22,7 +22,7 @@ pub(super) const CYCLE: [&str; 6] = ["skip_first", "skip_first_wait", "wait", "w
 /// The section of a larger file that has the settings.
 const SECTION: &str = "profiling";
 /// Variables that are read elsewhere.
-const OTHER_VARIABLES: [&str; 2] = ["KERNSPAN_CUPTI", "KERNSPAN_RUN_ID"];
+const OTHER_VARIABLES: [&str; 3] = ["KERNSPAN_CUPTI", "KERNSPAN_PRINTED", "KERNSPAN_RUN_ID"];
 
 /// Settings, and where each came from.
 #[derive(Debug, Default)]

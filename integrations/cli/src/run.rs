@@ -12,14 +12,15 @@ use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
-    process::{Command, ExitStatus},
+    process::{self, Command, ExitStatus},
     time::SystemTime,
 };
 
 /// Run a program with other settings of its profiler, and print the report
 ///
 /// The program must build its profiler with `Profiler::from_env`, or with settings of `kernspan::config`. It gets these
-/// settings as environment variables. Its input, output and exit status are its own; the report goes to standard error.
+/// settings as environment variables. Its input, output and exit status are its own; the report goes to standard error,
+/// unless the program prints it itself.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -68,11 +69,16 @@ impl Args {
         };
         let mut command = Command::new(program);
         command.args(arguments).env("KERNSPAN", "on").envs(self.variables()?);
+        let printed = Printed::new();
+        if let Some(printed) = &printed {
+            command.env("KERNSPAN_PRINTED", printed.file());
+        }
         let status = wait(command)
             .map_err(|error| Fault::Failed(format!("cannot run {}: {}", program.display(), reason_of(&error))))?;
         let mut new = files(&folders);
         new.retain(|path, state| before.get(path) != Some(state));
-        self.report(&new.into_keys().collect::<Vec<_>>(), &folders);
+        let prints = !self.no_report && !printed.is_some_and(|printed| printed.file().exists());
+        report(&new.into_keys().collect::<Vec<_>>(), &folders, prints);
         match code(status) {
             0 => Ok(()),
             code => Err(Fault::Status(code)),
@@ -116,30 +122,55 @@ impl Args {
             _ => Fault::Usage(error.to_string()),
         })
     }
+}
 
-    /// Prints the report of these files, and their names.
-    fn report(&self, new: &[PathBuf], folders: &[PathBuf]) {
-        /// The number of files that are named.
-        const NAMED: usize = 10;
-        if new.is_empty() {
-            let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
-            return say(&format!(
-                "the program wrote nothing to {}: it must build its profiler with Profiler::from_env(), and reach the \
-                 first recorded step",
-                folders.join(", ")
-            ));
+/// The file by which the program tells that it has printed its report itself, in a folder of its own.
+struct Printed(PathBuf);
+
+impl Printed {
+    /// Creates the folder. If it cannot be created, the report is printed once more.
+    fn new() -> Option<Self> {
+        let folder = env::temp_dir().join(format!("kernspan-run-{}-{}", process::id(), unix_nanos()));
+        fs::create_dir(&folder).ok().map(|()| Self(folder))
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("printed")
+    }
+}
+
+impl Drop for Printed {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn unix_nanos() -> u128 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos())
+}
+
+/// Names these files, and prints their report if `prints`.
+fn report(new: &[PathBuf], folders: &[PathBuf], prints: bool) {
+    /// The number of files that are named.
+    const NAMED: usize = 10;
+    if new.is_empty() {
+        let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        return say(&format!(
+            "the program wrote nothing to {}: it must build its profiler with Profiler::from_env(), and reach the \
+             first recorded step",
+            folders.join(", ")
+        ));
+    }
+    let traces: Vec<_> = new.iter().filter(|path| is_trace(path)).cloned().collect();
+    if prints && !traces.is_empty() {
+        // Files that cannot be read have been reported.
+        if let Ok(read) = Inputs::of(traces, false).read() {
+            let _ = writeln!(anstream::stderr(), "{}", read.report().fit_terminal());
         }
-        let traces: Vec<_> = new.iter().filter(|path| is_trace(path)).cloned().collect();
-        if !self.no_report && !traces.is_empty() {
-            // Files that cannot be read have been reported.
-            if let Ok(read) = Inputs::of(traces, false).read() {
-                let _ = writeln!(anstream::stderr(), "{}", read.report().fit_terminal());
-            }
-        }
-        new.iter().take(NAMED).for_each(|path| say(&format!("wrote {}", shown(path).display())));
-        if let more @ 1.. = new.len().saturating_sub(NAMED) {
-            say(&format!("wrote {more} more"));
-        }
+    }
+    new.iter().take(NAMED).for_each(|path| say(&format!("wrote {}", shown(path).display())));
+    if let more @ 1.. = new.len().saturating_sub(NAMED) {
+        say(&format!("wrote {more} more"));
     }
 }
 

@@ -21,7 +21,10 @@ fn program() -> Result<(), kernspan::Error> {
             profiler.step();
         }
     });
-    profiler.finish()?;
+    match std::env::var_os("PRINTS") {
+        Some(_) => profiler.finish_and_print()?,
+        None => profiler.finish()?,
+    };
     println!("trained");
     match std::env::var("EXIT") {
         Ok(code) if code == "killed" => std::process::abort(),
@@ -136,6 +139,18 @@ fn settings_are_checked_and_explained() {
     assert_eq!(from["from"], "good.yaml:3:3");
     let nothing = Run::of(in_folder(folder.path(), &["config", "explain"]).output().unwrap());
     assert!(nothing.out.ends_with("records nothing: set KERNSPAN=on, or any other setting\n"), "{}", nothing.out);
+}
+
+#[test]
+fn the_table_is_printed_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = "--schedule wait=1,active=2,repeat=1 --export chrome --activities cpu --dir out";
+    for (variables, by_program) in [(&[][..], false), (&[("PRINTS", "1")], true)] {
+        let run = run(folder.path(), options, variables);
+        assert_eq!(run.code, 0, "{}", run.err);
+        assert_eq!([&run.out, &run.err].map(|text| text.contains("train_step")), [by_program, !by_program]);
+        assert!(run.err.contains("wrote out/"), "{}", run.err);
+    }
 }
 
 #[cfg(unix)]
