@@ -55,6 +55,15 @@ impl ServiceLevel {
         1.0 - burn(RequestCounts { total: self.requests, bad: self.bad }, self.percent)
     }
 
+    /// Returns the error budget as text: `12.3 % left`, or `spent 33.7 times over`.
+    pub(crate) fn budget_text(&self) -> String {
+        let left = self.budget_left();
+        match left < 0.0 {
+            true => format!("spent {:.1} times over", 1.0 - left),
+            false => format!("{:.1} % left", 100.0 * left),
+        }
+    }
+
     /// Whether there is an alert.
     pub fn has_alert(&self) -> bool {
         self.burn_rates.iter().any(|rate| rate.alert)
@@ -66,7 +75,7 @@ impl fmt::Display for ServiceLevel {
         let good = 100.0 * (1.0 - self.bad as f64 / self.requests.max(1) as f64);
         let Self { objective, requests, bad, alerts, .. } = self;
         write!(f, "{objective}: {good:.3} %, {bad} of {requests} bad, ")?;
-        write!(f, "{:.1} % of the error budget left, {alerts} alerts", 100.0 * self.budget_left())?;
+        write!(f, "error budget {}, {alerts} alerts", self.budget_text())?;
         let rates = self.burn_rates.iter().filter(|rate| rate.alert);
         rates.into_iter().try_for_each(|rate| {
             write!(
@@ -274,6 +283,18 @@ mod tests {
         // The window slides: it has a day of requests, and the slice that is not over.
         assert!((864_000..864_200).contains(&level.requests), "{level}");
         assert_eq!((level.requests_ever, level.bad_ever), (2 * 864_000, 2 * 86_400 * 9 / 100));
+    }
+
+    #[test]
+    fn an_error_budget_is_left_or_spent_so_many_times_over() {
+        let text = |bad: u64| {
+            let mut budget = budget();
+            budget.update(RequestCounts { total: 1000, bad });
+            budget.level().to_string()
+        };
+        assert!(text(9).ends_with("9 of 1000 bad, error budget 10.0 % left, 0 alerts"), "{}", text(9));
+        assert!(text(10).contains("error budget 0.0 % left"), "{}", text(10));
+        assert!(text(337).contains("error budget spent 33.7 times over"), "{}", text(337));
     }
 
     #[test]

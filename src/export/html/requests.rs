@@ -73,8 +73,8 @@ pub(super) fn tables(report: &Report, names: &mut Names) -> Vec<(&'static str, &
         grid.names("Objective", levels, names, |level| &level.objective);
         grid.column(("# of Requests", Unit::Number, "within the window"), levels, |level| level.requests);
         grid.column(("Bad", Unit::Number, "too slow, or failed"), levels, |level| level.bad);
-        let left = |level: &ServiceLevel| 100.0 * level.budget_left();
-        grid.column(("Budget left", Unit::Percent, "of the error budget"), levels, left);
+        let budget = |level: &ServiceLevel| level.budget_text();
+        grid.column(("Error budget", Unit::Word, "the bad requests that the objective allows"), levels, budget);
         grid.column(("Alerts", Unit::Number, "of the whole run"), levels, |level| level.alerts);
         found.push(("service-levels", "Service levels", grid));
     }
