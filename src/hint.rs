@@ -21,7 +21,8 @@ pub enum Hint {
     /// No spans were recorded: the layer was never in a subscriber that the program uses.
     NotInstalled,
     /// No spans were recorded: the schedule is [manual](crate::Schedule::manual), and
-    /// [`start`](crate::Profiler::start) was never called.
+    /// [`start`](crate::Profiler::start) was never called. It is not given if the program counts requests, listens to
+    /// others who ask for windows, or has asked for one itself.
     NeverStarted,
     /// No spans were recorded: the schedule needs steps, and `step` was never called.
     NoSteps {
@@ -199,6 +200,8 @@ pub(crate) struct Facts {
     pub(crate) installed: bool,
     /// Whether the program itself opens windows.
     pub(crate) manual: bool,
+    /// Whether no window is needed, or was asked for.
+    pub(crate) on_demand: bool,
     /// The first step that the schedule records, if known.
     pub(crate) first_step: Option<u64>,
     /// The name of the span that ends a step.
@@ -232,12 +235,13 @@ impl Facts {
             }
         }
         if self.windows == 0 {
+            // Serves, or waits for somebody who asks: a run without windows may be what was intended.
             hints.extend(match (self.first_step, closed + called) {
                 // Another hint already says why the span ended no step.
                 (Some(_), 0) if by_span => None,
                 (Some(first), 0) => Some(Hint::NoSteps { first }),
                 (Some(first), taken) => Some(Hint::NotReached { first, taken }),
-                (None, _) if self.manual => Some(Hint::NeverStarted),
+                (None, _) if self.manual => (!self.on_demand).then_some(Hint::NeverStarted),
                 (None, taken) => Some(Hint::NothingScheduled { taken }),
             });
         } else if self.spans == Some(0) && self.installed {

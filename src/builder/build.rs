@@ -101,6 +101,14 @@ impl ProfilerBuilder {
         let requests = run.requests.clone();
         #[cfg(feature = "serving")]
         requests.iter().for_each(|recorder| host.count_requests(Arc::clone(recorder)));
+        let on_demand = [
+            false,
+            #[cfg(feature = "serving")]
+            requests.is_some(),
+            #[cfg(all(feature = "control", unix))]
+            live.is_some(),
+        ];
+        let on_demand = on_demand.contains(&true);
         let host = Arc::new(host);
         let budget = Arc::new(Budget::new(self.memory_limit_bytes));
         #[cfg(feature = "serving")]
@@ -153,6 +161,7 @@ impl ProfilerBuilder {
             sampler,
             usage: self.cpu_time.map(|_| UsageMeter::default()),
             flight: self.flight,
+            on_demand,
         }));
         if keeps_recent {
             write_on_panic(&session);
@@ -230,6 +239,7 @@ impl ProfilerBuilder {
             usage: None,
             exported: Arc::default(),
             flight: None,
+            on_demand: false,
         }));
         session.end(Kept::InMemory);
         session.turn_off();

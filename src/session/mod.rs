@@ -49,6 +49,8 @@ pub(crate) struct Session {
     without_gpu: Gpu,
     /// The name of the span whose close ends a step.
     step_on: Option<String>,
+    /// Whether no window is needed, or others ask for windows.
+    on_demand: bool,
     state: Mutex<State>,
 }
 
@@ -75,6 +77,8 @@ pub(crate) struct SessionParts {
     /// The reader of what the process uses in each step, if that is wanted.
     pub(crate) usage: Option<UsageMeter>,
     pub(crate) flight: Option<FlightRecorder>,
+    /// Whether no window is needed, as all requests are counted, or others ask for windows.
+    pub(crate) on_demand: bool,
 }
 
 /// The state of a run at one moment: see [`Control::status`](crate::control::Control::status).
@@ -107,8 +111,9 @@ impl Session {
     /// Starts a session at step 0.
     pub(crate) fn start(parts: SessionParts) -> Self {
         let (host, without_gpu, step_on) = (Arc::clone(&parts.host), parts.without_gpu.clone(), parts.step_on.clone());
+        let on_demand = parts.on_demand;
         let state = State::start(parts);
-        Self { host, without_gpu, step_on, state: Mutex::new(state) }
+        Self { host, without_gpu, step_on, on_demand, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -304,6 +309,7 @@ impl Session {
             windows: state.windows,
             installed: self.host.is_installed(),
             manual: state.schedule.is_manual(),
+            on_demand: self.on_demand || state.demands.were_any(),
             first_step: state.schedule.first_recorded(),
             step_on: self.step_on.clone(),
             closed: state.closed,

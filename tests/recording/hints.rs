@@ -1,7 +1,7 @@
 //! Tests of hints: the report says why nothing was recorded, or why steps are counted twice.
 
 use crate::support::{child, profiled};
-use kernspan::{Activity, Phase, Profiler, Report, Schedule, report::Hint};
+use kernspan::{Activity, Phase, Profiler, ProfilerBuilder, Report, Schedule, report::Hint};
 use tracing::info_span;
 use tracing_subscriber::prelude::*;
 
@@ -58,6 +58,24 @@ fn a_schedule_that_needs_steps_without_steps() {
 fn a_manual_schedule_that_was_never_started() {
     let text = "the schedule is manual, but start() was never called: call it";
     check(&report(Schedule::manual(), 2), &Hint::NeverStarted, text);
+}
+
+#[test]
+fn a_run_that_needs_no_window_has_no_hint() {
+    let manual = |builder: ProfilerBuilder| builder.schedule(Schedule::manual());
+    let work = |profiler: &Profiler| {
+        info_span!("request").in_scope(|| ());
+        profiler.step();
+    };
+    // As docs/serving.md recommends.
+    #[cfg(feature = "serving")]
+    assert_eq!(profiled(|builder| manual(builder).request_on("request"), work).1.hints(), []);
+    let asked = |profiler: &Profiler| {
+        profiler.record_next(2).cancel();
+        work(profiler);
+    };
+    assert_eq!(profiled(manual, asked).1.hints(), []);
+    assert_eq!(profiled(manual, work).1.hints(), [Hint::NeverStarted]);
 }
 
 #[test]
