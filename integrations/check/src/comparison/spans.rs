@@ -209,13 +209,13 @@ pub(super) struct TimeTable {
 impl TimeTable {
     /// Returns the table of the times that were measured. Those of self times are compared with the other spans only.
     pub(super) fn new(raw: [Matrix; 2], factors: &Factors, are_self: bool) -> Self {
-        let mut adjusted: [Matrix; 2] = [Vec::new(), Vec::new()];
-        for path in 0..raw[0].len() {
-            let of_path = [&raw[0][path], &raw[1][path]];
-            let [before, after] = factors.adjusted(of_path, are_self.then_some(path));
-            adjusted[0].push(before);
-            adjusted[1].push(after);
-        }
+        let paths = raw[0].iter().zip(&raw[1]).enumerate();
+        let adjusted = paths.map(|(path, (before, after))| {
+            let [before, after] = factors.adjusted([before, after], are_self.then_some(path));
+            (before, after)
+        });
+        let (before, after): (Matrix, Matrix) = adjusted.unzip();
+        let adjusted = [before, after];
         Self { raw, adjusted, noise: factors.noise }
     }
 

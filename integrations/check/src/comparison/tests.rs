@@ -119,7 +119,7 @@ fn kernels_that_all_take_half_the_time_are_no_drift() {
 }
 
 #[test]
-fn medians_are_those_of_the_report() {
+fn a_step_takes_what_the_report_says() {
     let mut window = Window::new();
     // The median of two steps is between them.
     let step = window.events.iter_mut().rfind(|event| event.kind == Kind::Step).unwrap();
