@@ -74,9 +74,9 @@ impl RecordRequest {
         self
     }
 
-    /// Waits until a step meets this condition. With a [flight recorder](crate::FlightRecorder), the window is what that
-    /// has kept, up to and with the slow step, whatever was asked for. Without one, or while another window is open, the
-    /// slow step is over: the window begins with the step after it.
+    /// Waits until a step meets this condition. With a [flight recorder](crate::FlightRecorder), the window is what
+    /// that has kept, up to and with the slow step, whatever was asked for. Without one, or while another window is
+    /// open, the slow step is over: the window begins with the step after it.
     pub fn when(mut self, condition: StepCondition) -> Self {
         self.start = RequestStart::When(condition);
         self

@@ -91,7 +91,8 @@ impl OpenQuestion {
         match &self.kind {
             QuestionKind::ComputesOrWaits => format!(
                 "{place} takes {}, outside of spans in it. Whether it computes or waits was not recorded: \
-                 `.cpu_time(CpuTime::spans())` tells, and `.samples(Samples::default())` names its functions and lines.",
+                 `.cpu_time(CpuTime::spans())` tells, and `.samples(Samples::default())` names its functions and \
+                 lines.",
                 of_step()
             ),
             QuestionKind::Computes { is_sampled, runs } => {
@@ -113,8 +114,9 @@ impl OpenQuestion {
             QuestionKind::SameCalls { calls } => {
                 let one = units::time(*each / u32::try_from(*calls).unwrap_or(u32::MAX).max(1));
                 format!(
-                    "{place} is called {calls} times a step, {one} each: {}. Its calls look the same. If they are, make \
-                     one and keep the result. A field such as `hash` or `text` that identifies their data would tell.",
+                    "{place} is called {calls} times a step, {one} each: {}. Its calls look the same. If they are, \
+                     make one and keep the result. A field such as `hash` or `text` that identifies their data \
+                     would tell.",
                     of_step()
                 )
             }

@@ -1,11 +1,11 @@
 //! Reads traces from files: Kineto's JSON, as kernspan and PyTorch write it, and recorded windows.
 //!
 //! [`read`] takes a path, [`from_bytes`] takes bytes in memory; [`origin`] reads only where a file comes from.
-//! A [`Chrome`](crate::Chrome) file gives the same [`Report`](crate::Report) as the trace it was written from. In a `torch.profiler` file, operators, labels and Python
-//! functions become spans, whose [`target`](crate::trace::Callsite::target) is the category of the event. Shapes and
-//! element types become fields that follow the [`convention`](crate::trace::convention), and `ProfilerStep#N` become
-//! steps. [`Torch`](crate::trace::Torch) contains the parts that only such files have, and counts what is left out of
-//! them.
+//! A [`Chrome`](crate::Chrome) file gives the same [`Report`](crate::Report) as the trace it was written from. In a
+//! `torch.profiler` file, operators, labels and Python functions become spans, whose
+//! [`target`](crate::trace::Callsite::target) is the category of the event. Shapes and element types become fields that
+//! follow the [`convention`](crate::trace::convention), and `ProfilerStep#N` become steps.
+//! [`Torch`](crate::trace::Torch) contains the parts that only such files have, and counts what is left out of them.
 //!
 //! Events of unknown kind are counted in [`Losses::unread`](crate::trace::Losses::unread).
 

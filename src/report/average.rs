@@ -98,8 +98,8 @@ pub struct Average {
     /// The median time of an outermost call, with nested spans: half of them took no longer. The median of an even
     /// number is the mean of the middle two.
     ///
-    /// This and the other percentiles are exact in rows of up to 128 outermost calls. Of more, only a histogram of the times
-    /// is kept, and a percentile is less than 1 % from the exact one.
+    /// This and the other percentiles are exact in rows of up to 128 outermost calls. Of more, only a histogram of the
+    /// times is kept, and a percentile is less than 1 % from the exact one.
     pub p50_cpu: Duration,
     /// The 95th percentile of the time of an outermost call, with nested spans: 95 % of them took no longer.
     pub p95_cpu: Duration,

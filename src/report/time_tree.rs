@@ -12,8 +12,8 @@ use crate::analysis::percent_of;
 use std::{fmt, time::Duration};
 
 /// The tree of spans with their times: what a flame graph draws, as text. Spans of one name in the same spans are one
-/// row, wherever in the run they were; so 72 calls of `linear` in the attention and in the MLP of 12 blocks are a row in
-/// each. What is around a span is what it works for: see [`Span::caller`](crate::trace::Span::caller).
+/// row, wherever in the run they were; so 72 calls of `linear` in the attention and in the MLP of 12 blocks are a row
+/// in each. What is around a span is what it works for: see [`Span::caller`](crate::trace::Span::caller).
 ///
 /// Rows are sorted by their time on the host or on GPUs, whichever is longer. In the printed tree, those that took less
 /// than 1 % of the time are folded into a line that says how many there are, and more if they are past the limit.

@@ -22,9 +22,9 @@ use std::time::Duration;
 /// The part of a step that is spent waiting at the least: threads that hand work to each other always wait a little.
 pub(super) const LEAST_SHARE: f64 = 0.05;
 /// The part of its own time that a span is off the CPU at the least to count as waiting, if only CPU time says so: on a
-/// busy machine, a thread that computes is off its CPU, too. With twenty threads that were ready to run on two CPUs, one
-/// that computed had a CPU for 28 to 49 % of the time, and threads that slept, wrote to a disk or waited for a lock for
-/// 0.2 to 6.4 %.
+/// busy machine, a thread that computes is off its CPU, too. With twenty threads that were ready to run on two CPUs,
+/// one that computed had a CPU for 28 to 49 % of the time, and threads that slept, wrote to a disk or waited for a lock
+/// for 0.2 to 6.4 %.
 pub(super) const LEAST_OFF_CPU: f64 = 0.9;
 
 /// The thing that a span waits for, by its field [`convention::WAIT`] or by the words of its name.
@@ -100,8 +100,8 @@ impl WaitsFor {
     }
 }
 
-/// Threads whose CPU time is this part of a wait may be what it waits for: a busy machine does not let them run for all of
-/// the time.
+/// Threads whose CPU time is this part of a wait may be what it waits for: a busy machine does not let them run for all
+/// of the time.
 const MOST_WORKED: f64 = 0.25;
 
 /// How the steps' thread waits in spans of one callsite.

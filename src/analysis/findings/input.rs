@@ -120,8 +120,8 @@ impl<'a> Loaders<'a> {
 const MORE_LOADERS: &str = "Other threads load ahead of the step already, and are too slow: use more of them, or do \
                             less for each sample.";
 /// The same if they idle for most of the time.
-const IDLE_LOADERS: &str = "Other threads load ahead of the step already, and idle for most of it: let the channel hold \
-                            more batches, and leave them a CPU, with fewer threads elsewhere.";
+const IDLE_LOADERS: &str = "Other threads load ahead of the step already, and idle for most of it: let the channel \
+                            hold more batches, and leave them a CPU, with fewer threads elsewhere.";
 
 /// Returns the spans of other threads, outside of others, that are called about as often as there are steps.
 fn once_a_step<'a>(window: &Window<'a>) -> Vec<Span<'a>> {
@@ -137,8 +137,8 @@ fn once_a_step<'a>(window: &Window<'a>) -> Vec<Span<'a>> {
 }
 
 /// Returns the costs if the data is loaded by one thread beside the step, or, if other threads load it already, twice
-/// as fast: the batch of a step is then ready after the time of its loading, or after half of the step. If these are not
-/// the reason, nothing may change.
+/// as fast: the batch of a step is then ready after the time of its loading, or after half of the step. If these are
+/// not the reason, nothing may change.
 fn with_one_more(window: &Window<'_>, loading: &[usize], loaders: &Loaders<'_>) -> Costs {
     if !loaders.spans.is_empty() && !loaders.are_busy(window) {
         return window.costs();

@@ -93,7 +93,10 @@ fn the_check_and_the_difference_agree_about_a_step() {
         let runs = runs.map(|factor| {
             let durations: Vec<_> = (0..20).map(|step| ((1e6 + 1e4 * f64::from(step % 7)) * factor) as u64).collect();
             let machine = serde_json::json!({"host": "ci", "kind": null, "gpus": []});
-            serde_json::json!({"program": "train", "machine": machine, "steps": 20, "stride": 1, "durations": durations})
+            let (program, steps) = ("train", 20);
+            serde_json::json!({
+                "program": program, "machine": machine, "steps": steps, "stride": 1, "durations": durations
+            })
         });
         let json = serde_json::json!({"format": 1, "kernspan": "0", "runs": runs, "findings": [], "left_out": 0});
         let path = folder.path().join(name);

@@ -74,7 +74,10 @@ fn a_span_that_is_off_the_cpu_waits_whatever_its_name() {
     let mut trace = program("load");
     set_cpu(&mut trace, &[("load", 0.97), ("train_step", 1.0)], 22.0);
     assert_eq!(findings(&trace), []);
-    assert!(advice(&trace).contains("`load` (model.rs:1) takes 15.0 ms of each 22.0 ms step (68.18%), outside of spans in it. Its thread runs for 97.00%"));
+    assert!(advice(&trace).contains(
+        "`load` (model.rs:1) takes 15.0 ms of each 22.0 ms step (68.18%), outside of spans in it. Its thread runs for \
+         97.00%"
+    ));
 }
 
 #[test]
