@@ -11,7 +11,7 @@ use super::{
         quantile::lower_median,
         sorted::{SortedMap, SortedSet},
     },
-    host_waits::WaitsFor,
+    waits_for::WaitsFor,
     window::{Candidate, Window},
     words,
 };

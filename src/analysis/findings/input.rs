@@ -6,7 +6,7 @@ use super::{
         simulation::Costs,
         sorted::{SortedMap, SortedSet},
     },
-    host_waits::WaitsFor,
+    waits_for::WaitsFor,
     window::{Candidate, Window, total},
     words,
 };

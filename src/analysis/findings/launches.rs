@@ -10,6 +10,7 @@ use super::{
     copies,
     host_waits::LEAST_OFF_CPU,
     loops,
+    off_cpu::WaitStack,
     window::{Alternative, Candidate, SpanGroup, Window, total},
     words::{self, is_framework, owner},
 };
@@ -277,7 +278,7 @@ fn off_cpu(window: &Window<'_>, group: &SpanGroup) -> (bool, Vec<String>) {
     };
     let share = group.members.iter().map(waited).sum::<f64>() / group.nanos.max(1) as f64;
     let runs = format!("Its thread runs for {} of that.", units::percent(100.0 * (1.0 - share).max(0.0)));
-    let stack = off_cpu.stack(span.callsite_id()).filter(|_| share >= LEAST_OFF_CPU).map(|stack| stack.sentence());
+    let stack = off_cpu.stack(span.callsite_id()).filter(|_| share >= LEAST_OFF_CPU).map(WaitStack::sentence);
     (share >= LEAST_OFF_CPU, std::iter::once(runs).chain(stack).collect())
 }
 

@@ -20,6 +20,7 @@ mod questions;
 mod repeated;
 mod savings;
 mod uploads;
+mod waits_for;
 mod window;
 mod words;
 

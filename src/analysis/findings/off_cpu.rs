@@ -9,7 +9,7 @@ use super::{
         intervals::{Interval, Intervals},
         sorted::SortedMap,
     },
-    host_waits::WaitsFor,
+    waits_for::WaitsFor,
 };
 use crate::{
     cpu_time::ProcessUsage,

@@ -7,7 +7,9 @@ use super::{
         open_question::{OpenQuestion, QuestionKind},
         sorted::SortedMap,
     },
-    host_waits::{LEAST_OFF_CPU, LEAST_SHARE, WaitsFor},
+    host_waits::{LEAST_OFF_CPU, LEAST_SHARE},
+    off_cpu::WaitStack,
+    waits_for::WaitsFor,
     window::{SpanGroup, Window},
     words,
 };
@@ -70,7 +72,7 @@ fn span_question(window: &Window<'_>, group: &SpanGroup) -> Option<OpenQuestion>
         || (off_cpu.has_waits() && waited as f64 >= LEAST_SHARE * window.median.as_nanos() as f64);
     Some(match () {
         () if is_wait && !WaitsFor::is_denied(span) => {
-            let stack = off_cpu.stack(span.callsite_id()).map(|stack| stack.sentence());
+            let stack = off_cpu.stack(span.callsite_id()).map(WaitStack::sentence);
             question(window, id, QuestionKind::Waits { stack }, waited)
         }
         () if off_cpu.is_known(span) => {
