@@ -29,6 +29,7 @@ fn programs() {
         "old" => failures::old(fake),
         "metrics" => failures::metrics(fake),
         "interrupted" => failures::interrupted(fake),
+        "detached" => detached(fake),
         "overflow" => overflow(fake),
         "lost" => lost(fake),
         "panic" => failures::panic(fake),
@@ -198,6 +199,18 @@ fn two_gpus(fake: Fake) {
     let report = run.finish().to_string();
     assert!(report.contains("hardware counters: GPU 2: cuptiPmSamplingStart failed with 999"), "{report}");
     assert_eq!(fake.finalized(), 1);
+}
+
+#[test]
+fn counters_are_sampled_though_another_tool_has_detached_cupti() {
+    fake::run("counters::programs", "detached");
+}
+
+fn detached(fake: Fake) {
+    fake.finalize();
+    let run = Run::new(fake, counters());
+    assert_eq!(problem(&run.sampled()), None);
+    run.finish();
 }
 
 #[test]

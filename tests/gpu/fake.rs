@@ -75,6 +75,7 @@ pub(crate) struct Fake {
     allocate: unsafe extern "C" fn(u64) -> u64,
     free: unsafe extern "C" fn(u64),
     used: unsafe extern "C" fn() -> u64,
+    finalize: unsafe extern "C" fn() -> c_int,
     set: unsafe extern "C" fn(u32, u64),
     counters: Option<FakeCounters>,
 }
@@ -122,6 +123,7 @@ impl Fake {
                 allocate: std::mem::transmute::<Void, unsafe extern "C" fn(u64) -> u64>(function(c"fake_allocate")),
                 free: std::mem::transmute::<Void, unsafe extern "C" fn(u64)>(function(c"fake_free")),
                 used: std::mem::transmute::<Void, unsafe extern "C" fn() -> u64>(function(c"fake_used")),
+                finalize: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"cuptiFinalize")),
                 set: std::mem::transmute::<Void, unsafe extern "C" fn(u32, u64)>(function(c"fake_set")),
                 counters: optional(c"fake_fail").map(|fail| FakeCounters {
                     fail: std::mem::transmute::<Void, unsafe extern "C" fn(*const c_char, c_int, c_int, c_int, c_int)>(
@@ -134,6 +136,12 @@ impl Fake {
                 }),
             }
         }
+    }
+
+    /// Detaches CUPTI, as another tool may have done before the profiler was built.
+    pub(crate) fn finalize(self) {
+        // SAFETY: it takes nothing.
+        assert_eq!(unsafe { (self.finalize)() }, 0);
     }
 
     /// Makes a call whose work has no record until [`record`](Self::record), and returns its correlation id.

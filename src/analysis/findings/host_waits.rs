@@ -15,7 +15,7 @@ use super::{
     words,
 };
 use crate::{
-    trace::{CallsiteId, Span, StepId, Timestamp, Value, convention},
+    trace::{CallsiteId, Span, StepId, Timestamp},
     units,
 };
 use std::time::Duration;
@@ -234,25 +234,4 @@ fn longest_meanwhile<'a>(waits: &[(Timestamp, Timestamp)], others: &[Span<'a>]) 
         times.or_insert_with(span.callsite_id(), || (span, Duration::ZERO)).1 += time;
     }
     times.into_values().max_by_key(|(_, time)| *time).filter(|(_, time)| !time.is_zero())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::WaitsFor;
-
-    #[test]
-    fn spans_that_wait_are_recognised_by_words_of_their_names() {
-        for name in ["lock_params", "Mutex::lock", "acquire lock"] {
-            assert_eq!(WaitsFor::of_name(name), Some(WaitsFor::Lock), "{name}");
-        }
-        for name in ["wait", "wait_for_workers", "grads.recv", "barrier", "join", "join_workers", "acquire"] {
-            assert_eq!(WaitsFor::of_name(name), Some(WaitsFor::Other), "{name}");
-        }
-        assert_eq!(WaitsFor::of_name("sleep"), Some(WaitsFor::Sleep));
-        for name in
-            ["block", "clock", "await_less", "join_heads", "receive_field", "acquire_image", "blocked_matmul", ""]
-        {
-            assert_eq!(WaitsFor::of_name(name), None, "{name}");
-        }
-    }
 }

@@ -74,3 +74,24 @@ impl WaitsFor {
         by_word.or(by_verb.then_some(Self::Other))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::WaitsFor;
+
+    #[test]
+    fn spans_that_wait_are_recognised_by_words_of_their_names() {
+        for name in ["lock_params", "Mutex::lock", "acquire lock"] {
+            assert_eq!(WaitsFor::of_name(name), Some(WaitsFor::Lock), "{name}");
+        }
+        for name in ["wait", "wait_for_workers", "grads.recv", "barrier", "join", "join_workers", "acquire"] {
+            assert_eq!(WaitsFor::of_name(name), Some(WaitsFor::Other), "{name}");
+        }
+        assert_eq!(WaitsFor::of_name("sleep"), Some(WaitsFor::Sleep));
+        for name in
+            ["block", "clock", "await_less", "join_heads", "receive_field", "acquire_image", "blocked_matmul", ""]
+        {
+            assert_eq!(WaitsFor::of_name(name), None, "{name}");
+        }
+    }
+}

@@ -7,7 +7,7 @@
 mod device;
 
 use self::device::SampledDevice;
-use super::{library::Library, switch::Switch};
+use super::library::Library;
 use crate::{
     budget::Budget,
     failure::panic_message,
@@ -15,7 +15,6 @@ use crate::{
     thread,
     trace::{DeviceId, GpuCounters, Timestamp},
 };
-use cupti_sys::kind;
 use std::{
     convert::Infallible,
     io,
@@ -58,11 +57,6 @@ impl CounterThread {
     /// Starts the thread, and waits until it has set the counters up if there is one GPU. No other thread may call
     /// CUPTI meanwhile.
     pub(super) fn start(library: &'static Library, settings: Counters, budget: Arc<Budget>) -> io::Result<Self> {
-        if Switch::has_detached() {
-            // CUPTI's profiler needs CUPTI to be attached again, which the first activity does. An error shows later.
-            let _ = library.cupti.activity_enable(kind::OVERHEAD);
-            let _ = library.cupti.activity_disable(kind::OVERHEAD);
-        }
         let (commands, inbox) = mpsc::channel();
         let (setting_up, is_set_up) = mpsc::channel();
         thread::spawn("kernspan-counters", move || Sampling::new(library, settings, budget).run(&inbox, setting_up))?;

@@ -82,11 +82,6 @@ impl Switch {
         Self { cupti, callbacks, activities, state: State::Detached }
     }
 
-    /// Whether this process has ever unsubscribed, after which CUPTI is usually detached.
-    pub(super) fn has_detached() -> bool {
-        UNSUBSCRIBED.lock().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
     pub(super) fn is_on(&self) -> bool {
         matches!(self.state, State::On(_))
     }

@@ -5,7 +5,7 @@ use crate::{
     gpu::{Counters, cupti::library::Library},
     trace::{DeviceId, GpuCounters, GpuMetric, Timestamp},
 };
-use cupti_sys::{Decoded, PmConfig, PmDevice, PmSampler, result};
+use cupti_sys::{Decoded, PmConfig, PmDevice, PmSampler, kind, result};
 use std::{collections::VecDeque, mem::take, ops::Range, time::Duration};
 
 /// A GPU's counters.
@@ -101,7 +101,16 @@ impl SampledDevice {
 
     fn configure(&mut self, library: &'static Library, settings: &Counters) -> Result<(), String> {
         let cupti = &library.cupti;
-        cupti.profiler_initialize().map_err(|error| words(&error))?;
+        let initialized = cupti.profiler_initialize().or_else(|error| match error.code() {
+            // If CUPTI was detached, by whomever, it has to be attached again first, which the first activity does.
+            Some(result::NOT_INITIALIZED) => {
+                cupti.activity_enable(kind::OVERHEAD)?;
+                cupti.activity_disable(kind::OVERHEAD)?;
+                cupti.profiler_initialize()
+            }
+            _ => Err(error),
+        });
+        initialized.map_err(|error| words(&error))?;
         if let Ok(Some(part)) = cupti.pm_sampling_problem(self.id.as_u32()) {
             return Err(format!("the counters of this GPU cannot be sampled: CUPTI does not support it ({part})"));
         }
