@@ -15,7 +15,7 @@ use super::{
     sorted::SortedSet,
     span_costs::{self, SpanCost},
     step_breakdown::{self, StepBreakdown},
-    typical_step::TypicalStep,
+    step_time::{self, StepInterval, StepTime},
 };
 use crate::trace::Trace;
 use std::{ops::Deref, sync::OnceLock};
@@ -42,6 +42,7 @@ pub struct Analysis<'a> {
     trace: &'a Trace,
     simulated: OnceLock<Simulated>,
     flops: OnceLock<SpanFlops>,
+    step_intervals: OnceLock<Vec<StepInterval>>,
     gpu_steps: OnceLock<Vec<StepGpu>>,
     step_breakdown: OnceLock<Vec<StepBreakdown<'a>>>,
     counter_uses: OnceLock<Vec<CounterUse>>,
@@ -50,11 +51,10 @@ pub struct Analysis<'a> {
 
 /// What the simulation of a window says. The simulation itself takes some hundred bytes for each call and kernel, so it
 /// is not kept.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Simulated {
     /// Nothing if the window cannot be simulated.
     found: Option<WindowFindings>,
-    typical_step: Option<TypicalStep>,
     critical_path: Vec<PathPart>,
 }
 
@@ -66,6 +66,7 @@ impl<'a> Analysis<'a> {
             trace,
             simulated: OnceLock::new(),
             flops: OnceLock::new(),
+            step_intervals: OnceLock::new(),
             gpu_steps: OnceLock::new(),
             step_breakdown: OnceLock::new(),
             counter_uses: OnceLock::new(),
@@ -99,21 +100,35 @@ impl<'a> Analysis<'a> {
         self.simulated().found.as_ref()
     }
 
-    /// Returns the time of a typical step: see [`TypicalStep`]. `None` if no whole step was recorded.
+    /// Returns the time of a step: see [`StepTime`]. `None` if no whole step was recorded.
     ///
     /// ```
     /// # fn show(window: &kernspan::analysis::Analysis<'_>) {
-    /// if let Some(step) = window.typical_step() {
+    /// if let Some(step) = window.step_time() {
     ///     println!("{step}");
     ///     if step.host_runs_ahead() {
-    ///         println!("{:?} on the host, {:?} on the GPU", step.host, step.recorded);
+    ///         println!("{:?} on the host, {:?} on the GPU", step.host, step.mean);
     ///     }
     /// }
     /// # }
     /// ```
     #[must_use]
-    pub fn typical_step(&self) -> Option<TypicalStep> {
-        self.simulated().typical_step
+    pub fn step_time(&self) -> Option<StepTime> {
+        StepTime::of(self.step_intervals().iter().map(|step| (step.time(), step.host)))
+    }
+
+    /// Returns when each whole step was worked on, by the host and the GPU, in the order of the steps.
+    ///
+    /// ```
+    /// # fn show(window: &kernspan::analysis::Analysis<'_>) {
+    /// for step in window.step_intervals() {
+    ///     println!("step {}: {:?}, of which {:?} on the host", step.step, step.time(), step.host);
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn step_intervals(&self) -> &[StepInterval] {
+        self.step_intervals.get_or_init(|| step_time::step_intervals(self.trace))
     }
 
     /// Returns the critical path of the whole steps: a chain of parts, from the start of the first step to the end of
@@ -185,7 +200,11 @@ impl<'a> Analysis<'a> {
     /// ```
     #[must_use]
     pub fn gpu_steps(&self) -> &[StepGpu] {
-        self.gpu_steps.get_or_init(|| gpu_steps::gpu_steps(self.trace, self.flops()))
+        let steps = || {
+            let (intervals, breakdown) = (self.step_intervals(), self.step_breakdown());
+            gpu_steps::gpu_steps(self.trace, intervals, breakdown, self.flops())
+        };
+        self.gpu_steps.get_or_init(steps)
     }
 
     /// Returns where the time of each whole step went, for each GPU that did anything in the window, in the order of
@@ -194,8 +213,8 @@ impl<'a> Analysis<'a> {
     /// ```
     /// # fn show(window: &kernspan::analysis::Analysis<'_>) {
     /// for step in window.step_breakdown() {
-    ///     for (part, time) in step.parts() {
-    ///         println!("step {}: {time:?} of {:?} were {part}", step.step, step.duration);
+    ///     for (part, time) in step.parts.iter() {
+    ///         println!("step {}: {time:?} of {:?} were {}", step.step, step.duration, part.as_str());
     ///     }
     ///     if let Some((span, time)) = step.host_by_span.first() {
     ///         println!("  the GPU was idle for {time:?} while the host was in {span}");
@@ -205,7 +224,7 @@ impl<'a> Analysis<'a> {
     /// ```
     #[must_use]
     pub fn step_breakdown(&self) -> &[StepBreakdown<'a>] {
-        self.step_breakdown.get_or_init(|| step_breakdown::step_breakdown(self.trace))
+        self.step_breakdown.get_or_init(|| step_breakdown::step_breakdown(self.trace, self.step_intervals()))
     }
 
     /// Returns how busy the parts of each GPU were while the work of each step, span, module and kernel ran, if
@@ -306,17 +325,13 @@ impl<'a> Analysis<'a> {
     }
 
     fn simulated(&self) -> &Simulated {
-        self.simulated.get_or_init(|| match Simulation::of(self.trace) {
-            Some(simulation) => {
-                let critical_path = critical_path::critical_path(&simulation);
-                let typical_step = TypicalStep::of(&simulation);
-                let found = findings::findings(simulation, self.counter_uses(), typical_step.own);
-                Simulated { found: Some(found), typical_step: Some(typical_step), critical_path }
-            }
-            None => {
-                let typical_step = TypicalStep::of_durations(self.trace);
-                Simulated { found: None, typical_step, critical_path: Vec::new() }
-            }
+        self.simulated.get_or_init(|| {
+            let simulation = Simulation::of(self.trace);
+            let Some(simulation) = simulation else { return Simulated::default() };
+            let critical_path = critical_path::critical_path(&simulation);
+            let step = self.step_time().unwrap_or_default();
+            let found = findings::findings(simulation, self.counter_uses(), step);
+            Simulated { found: Some(found), critical_path }
         })
     }
 }
@@ -354,7 +369,7 @@ mod tests {
         for mut exporter in exporters {
             exporter.export(&window).unwrap();
         }
-        assert!(!report.findings().is_empty() && report.typical_step().is_some());
+        assert!(!report.findings().is_empty() && report.step_time().is_some());
         assert_eq!(MADE.get() - before, 1);
     }
 }

@@ -1,5 +1,6 @@
 //! Findings: what makes a step slow, and what a change would save.
 
+use super::step_time::StepTime;
 use crate::{
     trace::{Step, Timestamp, Trace},
     units,
@@ -30,8 +31,8 @@ pub struct Finding {
     pub remedies: Vec<Remedy>,
     /// The time that a step would be shorter by.
     pub saving: Saving,
-    /// The time of a typical step as it is, without the cost of recording: [`TypicalStep::own`](super::TypicalStep). It
-    /// is the same in all findings of a list. What slow steps cost may be more, as it is spread over all steps.
+    /// The time of a step as it is: [`StepTime::mean`](super::StepTime), the same in all findings of a list. Only a
+    /// finding about outliers has the mean with them.
     pub step: Duration,
     /// The number of steps that were looked at.
     pub steps: u64,
@@ -316,6 +317,16 @@ impl Finding {
         self.saving.likely.as_secs_f64() >= Self::LEAST_SHARE * self.step.as_secs_f64()
     }
 
+    /// Sets the time of a step, which limits what can be saved.
+    pub(crate) fn set_step(&mut self, step: &StepTime) {
+        let of_all = self.kind == FindingKind::OutlierSteps;
+        self.step = if of_all { step.with_outliers } else { step.mean }.max(Duration::from_nanos(1));
+        for saving in std::iter::once(&mut self.saving).chain(self.remedies.iter_mut().map(|it| &mut it.saving)) {
+            let [least, likely, most] = [saving.least, saving.likely, saving.most].map(|time| time.min(self.step));
+            *saving = Saving::new(least, likely, most);
+        }
+    }
+
     /// Has the title and the evidence speak of another time of a step than the one of the window that they are from.
     pub(crate) fn restate(&mut self, each: Duration) {
         let Some(before) = self.each.replace(each).map(units::time) else { return };
@@ -325,14 +336,13 @@ impl Finding {
         }
     }
 
-    /// The saving and the step that it is of, in words: `saves 2.11 ms of 10.3 ms a step (20.49%)`. What slow steps
-    /// cost is not a part of a typical step.
+    /// The saving and the step that it is of, in words: `saves 2.11 ms of 10.3 ms a step (20.49%)`.
     pub(crate) fn savings_text(&self) -> String {
         let (saving, step) = (units::time(self.saving.likely), units::time(self.step));
         let percent = units::percent(self.percent());
         match self.kind {
             FindingKind::OutlierSteps => {
-                format!("saves {saving} a step, spread over all steps ({percent} of a typical one, {step})")
+                format!("saves {saving} of {step} a step, outliers included ({percent})")
             }
             _ => format!("saves {saving} of {step} a step ({percent})"),
         }

@@ -45,8 +45,12 @@ impl Flops {
     /// Returns the time at the peak in percent of `time`, or `None` if that is not known.
     pub(crate) fn percent_of_peak(&self, time: Duration) -> Option<f64> {
         let known = self.count > 0 && !self.peak_unknown && !time.is_zero();
-        known.then(|| 100.0 * self.ideal_seconds / time.as_secs_f64())
+        let percent = 100.0 * self.ideal_seconds / time.as_secs_f64();
+        (known && percent <= Self::MOST_PERCENT).then(|| percent.min(100.0))
     }
+
+    /// More than this part of the peak is not rounding: spans state operations that were not done, or another type.
+    pub(super) const MOST_PERCENT: f64 = 105.0;
 }
 
 /// The floating-point operations of each span and each step of a trace.
@@ -129,7 +133,7 @@ fn span_flops(trace: &Trace, devices: &SpanDevices, calls: &[Flops]) -> (Vec<Flo
     // From the inside out: once a span is reached, everything nested in it has been added to it.
     for index in (0..spans.len()).rev() {
         let span = trace.span(SpanId::new(index));
-        if let Some(flops) = Stated::by_span(span).flops(trace, || devices.of_span(span.id())) {
+        if let Some(flops) = Stated::by_span(span).flops(trace, devices.f32_type, || devices.of_span(span.id())) {
             spans[index] = flops;
             stated[index] = true;
         }
@@ -153,7 +157,7 @@ fn call_flops(trace: &Trace, devices: &SpanDevices) -> Vec<Flops> {
         match *known {
             Some((by, flops)) if by == device => flops,
             _ => {
-                let flops = Stated::by_call(call).flops(trace, || device).unwrap_or_default();
+                let flops = Stated::by_call(call).flops(trace, devices.f32_type, || device).unwrap_or_default();
                 *known = Some((device, flops));
                 flops
             }
@@ -177,10 +181,16 @@ impl<'a> Stated<'a> {
         Self { name: call.name(), op: call.fields().op() }
     }
 
-    /// Returns the operations, if any are stated. `device` returns the GPU that did them.
-    fn flops(&self, trace: &Trace, device: impl FnOnce() -> Option<DeviceId>) -> Option<Flops> {
+    /// Returns the operations, if any are stated. `f32_type` is the type that libraries use for `f32`, and `device`
+    /// returns the GPU that did them.
+    fn flops(&self, trace: &Trace, f32_type: &str, device: impl FnOnce() -> Option<DeviceId>) -> Option<Flops> {
         let count = self.op.flops()?;
-        let peak = || trace.device(device()?)?.peak_flops(self.dtype()?);
+        let peak = || {
+            let (device, dtype) = (trace.device(device()?)?, self.dtype()?);
+            let is_f32 = self.op.compute().is_none() && matches!(dtype, "f32" | "float32");
+            let of_library = is_f32.then(|| device.peak_flops(f32_type)).flatten();
+            of_library.or_else(|| device.peak_flops(dtype))
+        };
         Some(Flops::new(count, peak()))
     }
 
@@ -215,6 +225,8 @@ struct SpanDevices {
     all: Devices,
     spans: Vec<Devices>,
     batches: Vec<Devices>,
+    /// The type that libraries use to multiply `f32`: `tf32` if any kernel does.
+    f32_type: &'static str,
 }
 
 /// No GPU, one, or several.
@@ -236,11 +248,18 @@ impl Devices {
     }
 }
 
+/// Whether a kernel multiplies `f32` on tensor cores, by the names of cuBLAS and CUTLASS.
+fn is_tf32(kernel: &str) -> bool {
+    kernel.contains("tf32") || kernel.contains("tensorop_s1688")
+}
+
 impl SpanDevices {
     /// Finds the GPUs of a trace's work.
     fn of(trace: &Trace) -> Self {
         let (spans, batches) = (vec![Devices::None; trace.spans().len()], vec![Devices::None; trace.batches.len()]);
-        let mut devices = Self { all: Devices::None, spans, batches };
+        let uses_tf32 = trace.work().any(|work| work.kernel().is_some_and(|kernel| is_tf32(&kernel.name)));
+        let f32_type = if uses_tf32 { "tf32" } else { "f32" };
+        let mut devices = Self { all: Devices::None, spans, batches, f32_type };
         for work in trace.work() {
             let device = Devices::One(work.stream().device());
             let span = work.span().map(|span| &mut devices.spans[span.id().index()]);

@@ -6,26 +6,28 @@ use super::{
     intervals::{Interval, Intervals},
     quantile::{at_rank, rank},
     sorted::SortedMap,
+    step_breakdown::StepBreakdown,
+    step_time::StepInterval,
 };
-use crate::trace::{ApiCall, Detail, DeviceId, Step, StepId, Timestamp, Trace, TrackId, Work};
+use crate::trace::{Detail, DeviceId, StepId, Timestamp, Trace, Work};
 use std::time::Duration;
 
-/// Returns the usage of each GPU in each whole step: see [`Analysis::gpu_steps`](super::Analysis::gpu_steps).
-pub(super) fn gpu_steps(trace: &Trace, flops: &SpanFlops) -> Vec<StepGpu> {
-    if trace.steps().iter().all(|step| step.cut().any()) {
-        return Vec::new();
-    }
-    let devices = DeviceTimeline::of_devices(trace);
-    let loading = loading(trace);
-    let mut steps = Vec::new();
-    for (index, step) in trace.steps().iter().enumerate().filter(|(_, step)| !step.cut().any()) {
-        let id = StepId::new(index);
+/// Returns the usage of each GPU in each whole step, whose breakdown this is: see
+/// [`Analysis::gpu_steps`](super::Analysis::gpu_steps).
+pub(super) fn gpu_steps(
+    trace: &Trace,
+    intervals: &[StepInterval],
+    breakdown: &[StepBreakdown<'_>],
+    flops: &SpanFlops,
+) -> Vec<StepGpu> {
+    let devices = if intervals.is_empty() { Vec::new() } else { DeviceTimeline::of_devices(trace) };
+    let of_gpus = intervals.iter().flat_map(|step| devices.iter().map(move |device| (step, device)));
+    let step = |((step, device), parts): ((&StepInterval, &DeviceTimeline), &StepBreakdown<'_>)| {
         // If several GPUs worked, it is not known which of them did which operations.
-        let flops = (devices.len() == 1).then(|| flops.of_step(id));
-        let loading = loading.get(&step.track_id());
-        steps.extend(devices.iter().map(|device| device.step(id, step, loading, flops)));
-    }
-    steps
+        let flops = (devices.len() == 1).then(|| flops.of_step(step.id));
+        device.step(trace, step, parts, flops)
+    };
+    of_gpus.zip(breakdown).map(step).collect()
 }
 
 /// Returns why the MFU of steps is not known, in which `gpus` worked; `None` if it is, or if no floating-point
@@ -38,16 +40,6 @@ pub(super) fn no_mfu<'a>(trace: &Trace, flops: &'a SpanFlops, gpus: usize) -> Op
         1 => whole.any(|step| step.ideal().is_none()).then(|| flops.why_peak_unknown()).flatten(),
         _ => whole.any(|step| step.count > 0).then_some("several GPUs worked"),
     }
-}
-
-/// Returns when each thread was in a span of the input pipeline.
-fn loading(trace: &Trace) -> SortedMap<TrackId, Intervals> {
-    let mut intervals: SortedMap<TrackId, Vec<Interval>> = SortedMap::default();
-    for span in trace.spans().filter(|span| span.input_stage().is_some()) {
-        let interval = Interval { start: span.start(), end: span.end(), requested: None };
-        intervals.or_default(span.track_id()).push(interval);
-    }
-    intervals.map_values(Intervals::new)
 }
 
 /// The activity of one GPU of a trace over time, and the counts of each step.
@@ -93,18 +85,29 @@ impl DeviceTimeline {
         devices.into_iter().map(|(device, builder)| builder.build(device)).collect()
     }
 
-    /// Returns the usage in a step.
-    ///
-    /// `loading` has the times in which the thread of the step was in the input pipeline. `flops` are the operations of
-    /// the step, if this GPU did all of them.
-    fn step(&self, id: StepId, step: &Step, loading: Option<&Intervals>, flops: Option<Flops>) -> StepGpu {
-        let (start, end) = (step.start(), step.end());
+    /// Returns the usage in a step, of which these are the parts on this GPU. `flops` are the operations of the step, if
+    /// this GPU did all of them.
+    fn step(
+        &self,
+        trace: &Trace,
+        interval: &StepInterval,
+        breakdown: &StepBreakdown<'_>,
+        flops: Option<Flops>,
+    ) -> StepGpu {
+        let (id, parts) = (interval.id, breakdown.parts);
         let first = self.delays.partition_point(|(of, _)| *of < id);
         let past = self.delays.partition_point(|(of, _)| *of <= id);
         let delays = &self.delays[first..past];
+        let gaps = || self.busy.gaps(interval.start, interval.end).map(|gap| gap.duration);
         let mut usage = GpuUsage {
-            duration: step.duration(),
-            copying: self.copying.covered(start, end),
+            duration: breakdown.duration,
+            busy: parts.busy(),
+            idle: parts.idle(),
+            waiting: parts.waiting(),
+            parts,
+            gaps: gaps().count() as u64,
+            longest_gap: gaps().max().unwrap_or_default(),
+            copying: self.copying.covered(interval.start, interval.end),
             copied: self.counts.copied_bytes[id.index()],
             kernels: self.counts.kernels[id.index()],
             launches: delays.len() as u64,
@@ -114,22 +117,13 @@ impl DeviceTimeline {
             longest_delay: delays.last().map(|(_, delay)| *delay).unwrap_or_default(),
             ..GpuUsage::default()
         };
-        for gap in self.busy.gaps(start, end) {
-            usage.idle += gap.duration;
-            usage.gaps += 1;
-            usage.longest_gap = usage.longest_gap.max(gap.duration);
-            if gap.waits_for_host {
-                let end = gap.start + gap.duration;
-                usage.waiting += gap.duration;
-                usage.input += loading.map_or(Duration::ZERO, |loading| loading.covered(gap.start, end));
-            }
-        }
-        usage.busy = usage.duration.saturating_sub(usage.idle);
         usage.judge();
         let count = delays.len();
         let median_delay = at_rank(count, rank(count, 0.5), |index| Some(delays.get(index)?.1));
-        let peak_memory = self.peak_memory(start, end);
-        StepGpu { step: step.number(), device: self.device, usage, median_delay, peak_memory }
+        // Memory is allocated and freed by the host.
+        let step = &trace.steps()[id.index()];
+        let peak_memory = self.peak_memory(step.start(), step.end());
+        StepGpu { step: interval.step, device: self.device, usage, median_delay, peak_memory }
     }
 
     /// Returns the most bytes in use between two moments, including those in use at the first moment.
@@ -147,8 +141,7 @@ impl TimelineBuilder {
     }
 
     fn add(&mut self, work: Work<'_>) {
-        let requested = work.call().map(ApiCall::start);
-        let interval = Interval { start: work.start(), end: work.end(), requested };
+        let interval = Interval::of(work);
         let is_copy = matches!(work.detail(), Detail::Copy(_));
         self.busy.push(interval);
         if is_copy {

@@ -1,5 +1,6 @@
 //! The usage of a GPU, and the bottleneck that follows from it.
 
+use super::{flops::Flops, step_parts::StepParts};
 use crate::trace::DeviceId;
 use std::{fmt, time::Duration};
 
@@ -25,14 +26,14 @@ pub struct StepGpu {
 
 /// The usage of a GPU in one step or in many: how long it was busy, and what it waited for.
 ///
-/// Time counts for the step in which it passes, and a launch for the step in which it is made: a kernel that is
-/// launched at the end of a step and runs in the next one is busy time of the next. Work that was launched before the
-/// window is not recorded, so the first step of a window may seem more idle than it was.
+/// A step lasts from the end of all that came before it until the host and the GPU are done with it: see
+/// [`StepInterval`](super::StepInterval). Its parts, such as `busy` and `waiting`, are those of
+/// [`StepParts`](super::StepParts).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct GpuUsage {
-    /// The duration of the step on the host.
+    /// The time of the step.
     pub duration: Duration,
     /// The part of `duration` in which the GPU did anything. Work that ran at the same time is counted once.
     pub busy: Duration,
@@ -42,12 +43,12 @@ pub struct GpuUsage {
     pub gaps: u64,
     /// The duration of the longest gap.
     pub longest_gap: Duration,
-    /// The part of `idle` in which the GPU waited for the host: gaps that had begun before the host made the API call
-    /// for the work after the gap. A gap that no work of the window follows is one of them, too.
+    /// The part of `idle` in which the GPU waited for the host, whose call for the work after the gap had not returned
+    /// when the gap began. A gap that no work of the window follows is one of them, too.
     pub waiting: Duration,
-    /// The part of `waiting` in which the thread of the step was in a span of the
-    /// [input pipeline](crate::trace::InputStage), such as one called `data`.
-    pub input: Duration,
+    /// Where the time went: `busy`, `idle` and `waiting` are sums of these.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub parts: StepParts,
     /// The part of `duration` in which memory was copied, whether or not kernels ran at the same time.
     pub copying: Duration,
     /// Bytes copied by API calls of the step.
@@ -119,7 +120,7 @@ impl GpuUsage {
     }
 
     /// Returns the model FLOPs utilisation (MFU): `ideal` in percent of `duration`. It is `None` if there are no
-    /// operations or if the peak is not known.
+    /// operations, if the peak is not known, or if more operations are stated than the GPU can do.
     pub fn mfu(&self) -> Option<f64> {
         self.ideal_percent_of(self.duration)
     }
@@ -130,8 +131,13 @@ impl GpuUsage {
     }
 
     fn ideal_percent_of(&self, time: Duration) -> Option<f64> {
-        let ideal = self.ideal.filter(|_| self.flops > Some(0) && !time.is_zero())?;
-        Some(percent_of(ideal, time))
+        let ideal = self.ideal.filter(|_| self.flops > Some(0) && !time.is_zero() && !self.states_too_much())?;
+        Some(percent_of(ideal, time).min(100.0))
+    }
+
+    /// Whether `flops` are more than the GPU can have done while it was busy.
+    pub(crate) fn states_too_much(&self) -> bool {
+        self.ideal.is_some_and(|ideal| percent_of(ideal, self.busy) > Flops::MOST_PERCENT)
     }
 
     /// Returns the usage in no step, a start for sums.
@@ -147,7 +153,7 @@ impl GpuUsage {
         self.gaps += other.gaps;
         self.longest_gap = self.longest_gap.max(other.longest_gap);
         self.waiting += other.waiting;
-        self.input += other.input;
+        self.parts += other.parts;
         self.copying += other.copying;
         self.copied = self.copied.saturating_add(other.copied);
         self.kernels += other.kernels;
@@ -163,7 +169,7 @@ impl GpuUsage {
     pub(super) fn judge(&mut self) {
         self.verdict = if self.busy >= self.duration * 9 / 10 {
             Verdict::GpuBound
-        } else if self.input > self.idle / 2 {
+        } else if self.parts.input > self.idle / 2 {
             Verdict::InputBound
         } else if self.waiting > self.idle / 2 {
             Verdict::HostBound
@@ -193,7 +199,7 @@ impl fmt::Display for Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::{GpuUsage, Verdict};
+    use super::{GpuUsage, StepParts, Verdict};
     use std::time::Duration;
 
     fn verdict(duration: u64, busy: u64, waiting: u64) -> Verdict {
@@ -202,7 +208,8 @@ mod tests {
 
     fn verdict_with_input(duration: u64, busy: u64, waiting: u64, input: u64) -> Verdict {
         let [duration, busy, waiting, input] = [duration, busy, waiting, input].map(Duration::from_micros);
-        let mut usage = GpuUsage { duration, busy, idle: duration - busy, waiting, input, ..GpuUsage::default() };
+        let parts = StepParts { input, ..StepParts::default() };
+        let mut usage = GpuUsage { duration, busy, idle: duration - busy, waiting, parts, ..GpuUsage::default() };
         usage.judge();
         usage.verdict
     }

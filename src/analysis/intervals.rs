@@ -1,20 +1,21 @@
 //! Sets of time intervals, and the gaps between them.
 
-use crate::trace::Timestamp;
+use crate::trace::{ApiCall, Timestamp, Work};
 use std::time::Duration;
 
 /// A sorted set of intervals that neither overlap nor touch, such as the times at which a device did anything.
 #[derive(Debug)]
-pub(super) struct Intervals {
+pub(crate) struct Intervals {
     sorted: Vec<Interval>,
 }
 
 /// An interval of time in which something was done without a pause.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Interval {
+pub(crate) struct Interval {
     pub(super) start: Timestamp,
     pub(super) end: Timestamp,
-    /// The time at which the host made the API call for the first work in the interval, if known.
+    /// When the API call for the first work in the interval had returned, if known: it submits the work late, so that a
+    /// GPU that waits for short kernels waits for the calls that launch them.
     pub(super) requested: Option<Timestamp>,
 }
 
@@ -23,13 +24,30 @@ pub(super) struct Interval {
 pub(super) struct Gap {
     pub(super) start: Timestamp,
     pub(super) duration: Duration,
-    /// Whether the gap began before the host had requested the work after it.
-    pub(super) waits_for_host: bool,
+    pub(super) cause: GapCause,
+}
+
+/// The reason why nothing was done in a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GapCause {
+    /// The host had not requested the work after the gap when it began.
+    Host,
+    /// The host had requested the work after the gap before it began.
+    Queued,
+    /// It is not known when the host requested the work after the gap.
+    Unknown,
+}
+
+impl Interval {
+    /// Returns the time in which a piece of work ran.
+    pub(crate) fn of(work: Work<'_>) -> Self {
+        Self { start: work.start(), end: work.end(), requested: work.call().map(ApiCall::end) }
+    }
 }
 
 impl Intervals {
     /// Merges intervals, which may be in any order and may overlap.
-    pub(super) fn new(mut intervals: Vec<Interval>) -> Self {
+    pub(crate) fn new(mut intervals: Vec<Interval>) -> Self {
         // An interval that takes no time would only cut a gap in two.
         intervals.retain(|interval| interval.start < interval.end);
         intervals.sort_unstable_by_key(|interval| interval.start);
@@ -54,9 +72,13 @@ impl Intervals {
             let began = next.checked_sub(1).map_or(Timestamp::default(), |last| self.sorted[last].end);
             let next = self.sorted.get(next);
             let (from, to) = (began.max(start), next.map_or(end, |next| next.start.min(end)));
-            // Work that is not in the window was requested after it, so the last gap waits for the host, too.
-            let waits_for_host = next.is_none_or(|next| next.requested.is_some_and(|requested| requested > began));
-            (from < to).then(|| Gap { start: from, duration: to.since(from), waits_for_host })
+            let cause = match next.map(|next| next.requested) {
+                Some(None) => GapCause::Unknown,
+                Some(Some(requested)) if requested <= began => GapCause::Queued,
+                // Work that is not in the window was requested after it, so the last gap waits for the host, too.
+                Some(Some(_)) | None => GapCause::Host,
+            };
+            (from < to).then(|| Gap { start: from, duration: to.since(from), cause })
         })
     }
 
@@ -68,16 +90,20 @@ impl Intervals {
         self.sorted[first..past].iter().map(cut)
     }
 
+    /// Returns how much of the time between two moments is in gaps.
+    pub(crate) fn uncovered(&self, start: Timestamp, end: Timestamp) -> Duration {
+        self.gaps(start, end).map(|gap| gap.duration).sum()
+    }
+
     /// Returns how much of the time between two moments is covered by intervals.
-    pub(super) fn covered(&self, start: Timestamp, end: Timestamp) -> Duration {
-        let gaps = self.gaps(start, end).map(|gap| gap.duration).sum();
-        end.since(start).saturating_sub(gaps)
+    pub(crate) fn covered(&self, start: Timestamp, end: Timestamp) -> Duration {
+        end.since(start).saturating_sub(self.uncovered(start, end))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Gap, Interval, Intervals};
+    use super::{Gap, GapCause, Interval, Intervals};
     use crate::trace::Timestamp;
     use proptest::prelude::*;
     use std::time::Duration;
@@ -89,7 +115,7 @@ mod tests {
 
     fn gaps(busy: &Intervals, start: u64, end: u64) -> Vec<(u64, bool)> {
         let [start, end] = [start, end].map(Timestamp::from_unix_nanos);
-        let seen = |Gap { duration, waits_for_host, .. }: Gap| (duration.as_nanos() as u64, waits_for_host);
+        let seen = |Gap { duration, cause, .. }: Gap| (duration.as_nanos() as u64, cause == GapCause::Host);
         busy.gaps(start, end).map(seen).collect()
     }
 

@@ -5,7 +5,7 @@
 //! | method | question |
 //! |---|---|
 //! | [`findings`](Analysis::findings) | What makes steps slow, and what would a change save? |
-//! | [`typical_step`](Analysis::typical_step) | How long does a step take? |
+//! | [`step_time`](Analysis::step_time) | How long does a step take? |
 //! | [`step_breakdown`](Analysis::step_breakdown) | Where did the time of each step go? |
 //! | [`gpu_steps`](Analysis::gpu_steps) | How busy was each GPU in each step, and what did it wait for? |
 //! | [`critical_path`](Analysis::critical_path) | What did the window wait for, one thing after the other? |
@@ -25,7 +25,7 @@
 //!     .on_trace(|window| {
 //!         for step in window.gpu_steps() {
 //!             if step.usage.verdict == Verdict::InputBound {
-//!                 eprintln!("step {}: the GPU waited {:?} for data", step.step, step.usage.input);
+//!                 eprintln!("step {}: the GPU waited {:?} for data", step.step, step.usage.parts.input);
 //!             }
 //!         }
 //!     })
@@ -88,9 +88,10 @@ mod sorted;
 mod span_calls;
 mod span_costs;
 mod step_breakdown;
+mod step_parts;
 mod step_sweep;
+mod step_time;
 mod streams;
-mod typical_step;
 mod vital_signs;
 
 pub use self::{
@@ -125,8 +126,9 @@ pub use self::{
     slow_links::{LinkComparison, SlowLink},
     span_costs::{Roofline, SpanCost},
     step_breakdown::StepBreakdown,
+    step_parts::{StepPart, StepParts},
+    step_time::{StepInterval, StepTime},
     streams::{QueueLength, StreamIdle, queue_lengths, stream_idle},
-    typical_step::TypicalStep,
     vital_signs::{
         ContainerVitals, GpuVitals, MachineVitals, ProcessVitals, VitalSign, VitalSigns, VitalSubject, VitalUnit,
     },
@@ -135,6 +137,7 @@ pub(crate) use self::{
     flops::{Flops, SpanFlops},
     gpu_usage::percent_of,
     heap_lines::sort as sort_heap_lines,
+    intervals::{Interval, Intervals},
     kinds::{CallKind, WorkKind},
     memory_series::{FollowedMemory, FollowedRun},
     open_question::{OpenQuestion, QuestionKind},

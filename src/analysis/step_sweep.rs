@@ -2,8 +2,10 @@
 //! it did.
 
 use super::{
+    intervals::{Gap, GapCause, Interval, Intervals},
     kinds::{CallKind, WorkKind, is_launch},
     sorted::{SortedMap, SortedSet},
+    step_time::StepInterval,
 };
 use crate::trace::{ApiCall, DeviceId, SpanId, ThreadId, Timestamp, Trace};
 use std::time::Duration;
@@ -24,9 +26,11 @@ pub(super) enum HostPart {
 pub(super) struct StepSums<'a> {
     /// The time in which the GPU was busy, by [`WorkKind`].
     pub(super) gpu: [Duration; 3],
+    /// The idle time in which the GPU had been asked for its next work.
+    pub(super) queued: Duration,
     /// The idle time by [`HostPart`].
     pub(super) host: [Duration; 3],
-    /// All other idle time, by the name of the innermost span.
+    /// All other idle time in a span, by the name of the innermost span.
     pub(super) by_span: SortedMap<&'a str, Duration>,
     /// The idle time in which no span was open.
     pub(super) other: Duration,
@@ -42,6 +46,8 @@ pub(super) struct StepSweep<'a> {
     sums: Vec<Vec<StepSums<'a>>>,
     /// The number of pieces of work of each kind that run on each GPU.
     working: Vec<[usize; 3]>,
+    /// Whether each GPU is in a gap before work that it has been asked for, if it is above zero.
+    queued: Vec<usize>,
     /// The thread of the steps first, then those that work for it.
     lanes: Vec<SweepLane>,
     /// The steps that have begun and not ended: one, unless steps overlap.
@@ -69,6 +75,7 @@ impl SweepLane {
 #[derive(Clone, Copy)]
 enum Subject {
     Work(u32, WorkKind),
+    Queued(u32),
     Host(u16, HostPart),
     Span(u16, SpanId),
     Wait(u16),
@@ -76,8 +83,8 @@ enum Subject {
 }
 
 impl<'a> StepSweep<'a> {
-    /// Collects what begins and ends. `steps` are indices of [`Trace::steps`].
-    pub(super) fn new(trace: &'a Trace, thread: ThreadId, devices: &[DeviceId], steps: &[usize]) -> Self {
+    /// Collects what begins and ends. `steps` are those of the thread.
+    pub(super) fn new(trace: &'a Trace, thread: ThreadId, devices: &[DeviceId], steps: &[StepInterval]) -> Self {
         let gpus = devices.len().max(1);
         let kinds = CallKind::of_calls(trace);
         let lanes = lanes(trace, thread);
@@ -87,16 +94,26 @@ impl<'a> StepSweep<'a> {
             ends: Vec::new(),
             sums: vec![vec![StepSums::default(); gpus]; steps.len()],
             working: vec![[0; 3]; gpus],
+            queued: vec![0; gpus],
             lanes: lanes.iter().map(|_| SweepLane::default()).collect(),
             steps: Vec::new(),
         };
-        for (index, &step) in steps.iter().enumerate() {
-            let step = &trace.steps()[step];
-            sweep.add(Subject::Step(index as u32), step.start(), step.end());
+        for (index, step) in steps.iter().enumerate() {
+            sweep.add(Subject::Step(index as u32), step.start, step.end);
         }
+        let mut busy: Vec<Vec<Interval>> = devices.iter().map(|_| Vec::new()).collect();
         for work in trace.work() {
             if let Ok(device) = devices.binary_search(&work.stream().device()) {
                 sweep.add(Subject::Work(device as u32, WorkKind::of(work)), work.start(), work.end());
+                busy[device].push(Interval::of(work));
+            }
+        }
+        let from = steps.iter().map(|step| step.start).min().unwrap_or_default();
+        let to = steps.iter().map(|step| step.end).max().unwrap_or_default();
+        for (device, busy) in busy.into_iter().enumerate() {
+            let is_queued = |gap: &Gap| gap.cause == GapCause::Queued;
+            for gap in Intervals::new(busy).gaps(from, to).filter(is_queued) {
+                sweep.add(Subject::Queued(device as u32), gap.start, gap.start + gap.duration);
             }
         }
         for span in trace.spans() {
@@ -170,10 +187,11 @@ impl<'a> StepSweep<'a> {
         let (part, innermost) = self.host();
         let innermost = innermost.map(|id| self.trace.span(id).name());
         for &step in &self.steps {
-            for (sums, working) in self.sums[step].iter_mut().zip(&self.working) {
-                let kind = working.iter().position(|&count| count > 0);
+            for (gpu, sums) in self.sums[step].iter_mut().enumerate() {
+                let kind = self.working[gpu].iter().position(|&count| count > 0);
                 let sum = match (kind, part, innermost) {
                     (Some(kind), ..) => &mut sums.gpu[kind],
+                    _ if self.queued[gpu] > 0 => &mut sums.queued,
                     (None, Some(part), _) => &mut sums.host[part as usize],
                     (None, None, Some(name)) => sums.by_span.or_default(name),
                     (None, None, None) => &mut sums.other,
@@ -207,6 +225,7 @@ impl<'a> StepSweep<'a> {
         let count = |count: &mut usize| *count = if is_end { count.saturating_sub(1) } else { *count + 1 };
         match subject {
             Subject::Work(device, kind) => count(&mut self.working[device as usize][kind as usize]),
+            Subject::Queued(device) => count(&mut self.queued[device as usize]),
             Subject::Host(lane, part) => count(&mut self.lanes[usize::from(lane)].doing[part as usize]),
             Subject::Wait(lane) => count(&mut self.lanes[usize::from(lane)].awaited),
             Subject::Span(lane, id) => {

@@ -293,7 +293,7 @@ proptest! {
             let _ = (crate::analysis::queue_lengths(&trace), crate::analysis::stream_idle(&trace));
             let _ = crate::analysis::launches(&trace);
             for step in Analysis::of(&trace).step_breakdown() {
-                assert_eq!(step.parts().iter().map(|(_, time)| *time).sum::<std::time::Duration>(), step.duration);
+                assert_eq!(step.parts.total(), step.duration);
             }
             written(&trace, |chrome| chrome);
         }

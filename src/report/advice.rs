@@ -4,7 +4,7 @@ use super::{
     units,
     wrap::{WIDTH, terminal_width, wrap},
 };
-use crate::analysis::{Finding, Remedy, TypicalStep};
+use crate::analysis::{Finding, Remedy, StepTime};
 use std::fmt;
 
 /// The findings of a run, to be printed with their evidence and with what to change. Made by
@@ -16,7 +16,7 @@ pub struct Advice {
     /// What takes a notable part of steps without a finding.
     questions: Vec<String>,
     /// The time of the step that the findings speak of.
-    step: Option<TypicalStep>,
+    step: Option<StepTime>,
     /// The text in place of findings, if there are none.
     none: &'static str,
     /// Whether no GPU activity was recorded.
@@ -43,7 +43,7 @@ impl Advice {
     }
 
     /// Sets the time of a step, which is printed first.
-    pub(super) fn step(self, step: Option<TypicalStep>) -> Self {
+    pub(super) fn step(self, step: Option<StepTime>) -> Self {
         Self { step, ..self }
     }
 

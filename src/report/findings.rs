@@ -1,10 +1,10 @@
 //! Findings of all windows of a run, and of all its ranks.
 
-use super::{step_times::TypicalSteps, units};
+use super::{step_times::StepTimes, units};
 use crate::{
     analysis::{
         Analysis, Finding, FindingKind, OpenQuestion, QuestionKind, RankProfile, RankWaits, Remedy, Saving, SortedMap,
-        TypicalStep, slow_ranks,
+        StepTime, slow_ranks,
     },
     trace::Framework,
 };
@@ -34,6 +34,7 @@ use std::{cmp::Reverse, time::Duration};
 #[derive(Debug, Default)]
 pub struct Findings {
     ranks: SortedMap<u32, RankFindings>,
+    steps: StepTimes,
 }
 
 /// The findings of a rank.
@@ -44,8 +45,8 @@ struct RankFindings {
     questions: SortedMap<(&'static str, Vec<String>), QuestionSum>,
     /// The number of whole steps in all windows that rules could look at.
     steps: u64,
-    /// The typical steps of windows.
-    typical: TypicalSteps,
+    /// The simulated times of all these steps without the cost of recording.
+    simulated: Duration,
     /// Nothing in a run of one process.
     profile: RankProfile,
     framework: Framework,
@@ -77,12 +78,24 @@ struct QuestionSum {
 impl Findings {
     /// Adds the findings of a window.
     pub fn add(&mut self, window: &Analysis<'_>) {
+        self.steps.add(window);
         self.ranks.or_default(window.metadata().rank).add(window);
     }
 
-    /// Returns the typical step over all windows: that of the slowest rank, as the others wait for it.
-    pub fn typical_step(&self) -> Option<TypicalStep> {
-        self.ranks.values().filter_map(|rank| rank.typical.mean()).max_by_key(|step| step.own)
+    /// Returns the recorded steps of all windows.
+    pub(super) fn steps(&self) -> &StepTimes {
+        &self.steps
+    }
+
+    /// Returns the time of a step over all windows: that of the slowest rank, as the others wait for it.
+    pub fn step_time(&self) -> Option<StepTime> {
+        self.steps.slowest().map(|(_, step)| step)
+    }
+
+    /// Returns the time that a step would take without the cost of recording, by simulation.
+    pub(super) fn step_without_recording(&self) -> Option<Duration> {
+        let rank = self.ranks.get(&self.steps.slowest()?.0).filter(|rank| rank.steps > 0)?;
+        Some(rank.each(rank.simulated))
     }
 
     /// Returns the findings, for each step of all windows, by the time that they save.
@@ -95,8 +108,8 @@ impl Findings {
             _ => self.across_ranks(),
         };
         // All speak of the step that the rest of the report speaks of, also if only some windows or ranks have them.
-        if let Some(step) = self.typical_step() {
-            merged.iter_mut().for_each(|finding| finding.step = step.own.max(Duration::from_nanos(1)));
+        if let Some(step) = self.step_time() {
+            merged.iter_mut().for_each(|finding| finding.set_step(&step));
         }
         merged.retain(Finding::is_notable);
         merged.sort_by_key(|finding| Reverse(finding.rank()));
@@ -106,9 +119,8 @@ impl Findings {
     /// Returns what takes a notable part of steps and is not in one of these findings, each as a sentence or two, with
     /// what to record to learn more. Of several ranks, that of the slowest.
     pub(crate) fn open_questions(&self, findings: &[Finding]) -> Vec<String> {
-        let own = |rank: &&RankFindings| rank.typical.mean().map(|step| step.own);
-        let Some(rank) = self.ranks.values().max_by_key(own) else { return Vec::new() };
-        let step = own(&rank).unwrap_or_default();
+        let Some((rank, step)) = self.steps.slowest() else { return Vec::new() };
+        let (Some(rank), step) = (self.ranks.get(&rank), step.mean) else { return Vec::new() };
         let mut questions = rank.questions();
         questions.retain(|it| it.is_notable(step) && findings.iter().all(|finding| !is_about(finding, it)));
         questions.iter().map(|question| question.text(step)).collect()
@@ -219,9 +231,9 @@ impl RankFindings {
             self.framework = window.framework();
         }
         let factor = u32::try_from(steps).unwrap_or(u32::MAX);
-        window.typical_step().into_iter().for_each(|step| self.typical.add(step, steps));
         let Some(found) = window.found() else { return };
         self.steps += steps;
+        self.simulated += found.step * factor;
         for finding in found.findings.iter().chain(&found.minor) {
             let key = key_of_window(finding);
             if self.by_place.len() >= Self::PLACES && !self.by_place.contains_key(&key) {

@@ -1,6 +1,6 @@
 //! The GPU part of a report: what it knows of the GPUs, and how busy they were in each step.
 
-use super::{kernels::KernelTimes, memory_peaks::HighestPeaks, units};
+use super::{kernels::KernelTimes, memory_peaks::HighestPeaks, step_times::StepTimes, units};
 use crate::{
     analysis::{Analysis, GpuUsage, SortedMap, StepGpu},
     trace::{Attributions, Device, DeviceId, Gpu},
@@ -14,7 +14,8 @@ pub(super) struct GpuSummary {
     pub(super) state: Gpu,
     pub(super) devices: Vec<Device>,
     pub(super) kernels: KernelTimes,
-    pub(super) steps: GpuSteps,
+    /// Why GPUs have no MFU.
+    pub(super) no_mfu: SortedMap<DeviceId, String>,
     pub(super) attributions: Attributions,
     pub(super) memory: HighestPeaks,
 }
@@ -30,7 +31,7 @@ pub struct GpuSteps {
     no_mfu: SortedMap<DeviceId, String>,
 }
 
-/// The usage of a GPU over all recorded steps.
+/// The usage of a GPU over all recorded steps that are no [outliers](crate::analysis::StepTime#outliers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -54,7 +55,11 @@ impl GpuSummary {
             self.devices = trace.devices().to_vec();
         }
         self.kernels.add(trace);
-        self.steps.add(window);
+        if let Some(reason) = window.no_mfu() {
+            for step in window.gpu_steps() {
+                self.no_mfu.or_insert_with(step.device, || reason.to_owned());
+            }
+        }
         self.attributions += trace.attributions();
         self.memory.add(trace);
     }
@@ -63,7 +68,6 @@ impl GpuSummary {
 impl fmt::Display for GpuSummary {
     /// Writes a line for each fact that is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.steps.fmt(f)?;
         let Attributions { direct, handed_off, before, unattributed } = self.attributions;
         if self.attributions.total() > 0 {
             write!(f, "{} kernels and copies: {direct} direct", self.attributions.total())?;
@@ -83,39 +87,32 @@ impl fmt::Display for GpuSummary {
 }
 
 impl GpuSteps {
-    /// The number of steps, each counted once for each GPU, that are kept one by one. Later ones are only added up.
-    pub const STEPS: usize = 100_000;
-
-    /// Adds the steps of a window.
-    pub(super) fn add(&mut self, window: &Analysis<'_>) {
-        let no_mfu = window.no_mfu();
-        for step in window.gpu_steps() {
-            if let Some(reason) = no_mfu {
-                self.no_mfu.or_insert_with(step.device, || reason.to_owned());
-            }
-            self.add_step(*step);
+    /// Returns the usage in these steps.
+    pub(super) fn of(steps: &StepTimes, no_mfu: &SortedMap<DeviceId, String>) -> Self {
+        let mut devices: SortedMap<DeviceId, DeviceUsage> = SortedMap::default();
+        for step in steps.regular().into_iter().flat_map(|step| &step.gpus) {
+            let device = step.device;
+            let new = || DeviceUsage { device, steps: 0, usage: GpuUsage::zero() };
+            let sum = devices.or_insert_with(device, new);
+            sum.steps += 1;
+            sum.usage.add(&step.usage);
         }
+        let mut no_mfu = no_mfu.clone();
+        for gpu in devices.values().filter(|gpu| gpu.usage.states_too_much()) {
+            no_mfu.or_insert_with(gpu.device, || "more FLOPs stated than the GPU can do".to_owned());
+        }
+        let steps = steps.steps().iter().flat_map(|step| step.gpus.iter().copied()).collect();
+        Self { steps, devices: devices.into_values().collect(), no_mfu }
     }
 
-    fn add_step(&mut self, step: StepGpu) {
-        let index = self.devices.binary_search_by_key(&step.device, |device| device.device).unwrap_or_else(|index| {
-            let usage = GpuUsage::zero();
-            self.devices.insert(index, DeviceUsage { device: step.device, steps: 0, usage });
-            index
-        });
-        self.devices[index].steps += 1;
-        self.devices[index].usage.add(&step.usage);
-        if self.steps.len() < Self::STEPS {
-            self.steps.push(step);
-        }
-    }
-
-    /// Returns the usage in each step, in the order of the steps and then of the GPUs; at most [`Self::STEPS`] of them.
+    /// Returns the usage in each step that is [kept](super::StepTimes::steps), in the order of the steps and then of the
+    /// GPUs.
     pub fn steps(&self) -> &[StepGpu] {
         &self.steps
     }
 
-    /// Returns the usage of each GPU over all steps, in the order of their numbers.
+    /// Returns the usage of each GPU over all steps that are no [outliers](crate::analysis::StepTime#outliers), in the
+    /// order of their numbers.
     pub fn devices(&self) -> &[DeviceUsage] {
         &self.devices
     }
@@ -143,8 +140,8 @@ impl fmt::Display for DeviceUsage {
         write!(f, "GPU {} busy {:.1} % of the steps", self.device, usage.busy_percent())?;
         write!(f, " (idle {} a step in {:.1} gaps", a_step(usage.idle), usage.gaps as f64 / steps)?;
         write!(f, ", {} of it waiting for the host", a_step(usage.waiting))?;
-        if !usage.input.is_zero() {
-            write!(f, ", {} of that for data", a_step(usage.input))?;
+        if !usage.parts.input.is_zero() {
+            write!(f, ", {} of that for data", a_step(usage.parts.input))?;
         }
         write!(f, ")")?;
         write!(f, ", copies {:.1} %", usage.copying_percent())?;
@@ -175,7 +172,8 @@ impl fmt::Display for GpuSteps {
 mod tests {
     use super::GpuSteps;
     use crate::{
-        analysis::{Analysis, Verdict},
+        Report,
+        analysis::Verdict,
         trace::{
             CallsiteId, DeviceId, Trace, TrackId,
             sample::{at, gpu_trace, memory_trace, set_flops},
@@ -184,9 +182,7 @@ mod tests {
     use std::time::Duration;
 
     fn steps_of(trace: &Trace) -> GpuSteps {
-        let mut steps = GpuSteps::default();
-        steps.add(&Analysis::of(trace));
-        steps
+        Report::of([trace]).gpu_steps()
     }
 
     fn micros(times: [Duration; 5]) -> [u128; 5] {
@@ -223,11 +219,10 @@ mod tests {
         assert_eq!((usage.gaps, usage.longest_gap, usage.kernels), (4, Duration::from_micros(20), 3));
         assert_eq!(usage.verdict, Verdict::HostBound);
 
-        // And 195–205, by a kernel of nobody, of which the last half is in no step, and of which it is not known
-        // whether the host was late.
+        // And 195–205, by an unattributed kernel, of which the last half is in no step.
         let usage = second.usage;
         let times = [usage.duration, usage.busy, usage.idle, usage.waiting, usage.copying];
-        assert_eq!(micros(times), [100, 59, 41, 26, 4]);
+        assert_eq!(micros(times), [100, 59, 41, 41, 4]);
         assert_eq!((usage.gaps, usage.longest_gap, usage.kernels), (4, Duration::from_micros(15), 3));
         assert_eq!(usage.verdict, Verdict::HostBound);
     }
@@ -237,7 +232,7 @@ mod tests {
         let mut trace = gpu_trace();
         for (was, call) in [(2, 4), (17, 18), (47, 30)] {
             let moved = trace.api_calls.iter_mut().find(|call| call.start == at(was)).unwrap();
-            moved.start = at(call);
+            (moved.start, moved.end) = (at(call), at(call + 1));
         }
         let steps = steps_of(&trace);
         let first = steps.steps()[0];
@@ -245,7 +240,7 @@ mod tests {
         assert_eq!((first.usage.launches, first.usage.mean_delay()), (5, Some(Duration::from_nanos(6800))));
         assert_eq!(first.median_delay, Some(Duration::from_micros(3)));
         assert_eq!(first.usage.longest_delay, Duration::from_micros(20));
-        // The kernel at 50 was asked for before the gap at 40 began.
+        // The call for the kernel at 50 had returned before the gap at 40 began.
         assert_eq!(first.usage.waiting, Duration::from_micros(36));
     }
 
@@ -314,7 +309,8 @@ mod tests {
 
     #[test]
     fn a_gpu_that_waits_for_data_is_input_bound() {
-        // Idle from 0 to 5, 9 to 20, 40 to 50 and 80 to 100 µs of the first step, and in the second to 95.
+        // Idle from 0 to 5, 9 to 20, 40 to 50 and 80 to 100 µs of the first step, and in the second to 95, before a
+        // kernel of which it is not known when it was asked for.
         let mut trace = gpu_trace();
         trace.callsites[2].name = "data".into();
         trace.spans.iter_mut().for_each(|span| span.callsite = CallsiteId::new(0));
@@ -327,23 +323,23 @@ mod tests {
             }
         }
         let steps = steps_of(&trace);
-        assert_eq!(steps.steps()[0].usage.input.as_micros(), 20);
+        assert_eq!(steps.steps()[0].usage.parts.input.as_micros(), 20);
         assert_eq!(steps.steps()[0].usage.verdict, Verdict::HostBound);
         trace.spans[1].start = at(10);
         let usage = steps_of(&trace).steps()[0].usage;
-        assert_eq!((usage.input.as_micros(), usage.verdict), (40, Verdict::InputBound));
+        assert_eq!((usage.parts.input.as_micros(), usage.verdict), (40, Verdict::InputBound));
         let line = steps_of(&trace).to_string();
-        assert!(line.contains(" waiting for the host, 20.0 µs of that for data)"), "{line}");
+        assert!(line.contains(" waiting for the host, 27.5 µs of that for data)"), "{line}");
         // Data that another thread loads is loaded in advance.
         trace.spans.iter_mut().for_each(|span| span.track = TrackId::new(1));
-        assert!(steps_of(&trace).steps()[0].usage.input.is_zero());
+        assert!(steps_of(&trace).steps()[0].usage.parts.input.is_zero());
     }
 
     #[test]
     fn a_line_sums_it_up() {
         assert_eq!(
             steps_of(&gpu_trace()).to_string(),
-            "GPU 0 busy 56.5 % of the steps (idle 43.5 µs a step in 4.0 gaps, 36.0 µs of it waiting for the host), \
+            "GPU 0 busy 56.5 % of the steps (idle 43.5 µs a step in 4.0 gaps, 43.5 µs of it waiting for the host), \
              copies 4.0 %, launch delay 4.00 µs: host-bound\n"
         );
     }

@@ -14,8 +14,9 @@
 //! | [`functions`](Report::functions) | Which functions took the CPU's time, and in which spans? |
 //! | [`memory`](Report::memory) | Which spans held the GPU's memory when the most was in use? |
 //! | [`modes`](Report::modes) | What did training, validation and inference of the model take? |
-//! | [`typical_step`](Report::typical_step) | How long does a step take? |
-//! | [`steps`](Report::steps) | How long did each step take on the host? |
+//! | [`step_time`](Report::step_time) | How long does a step take? |
+//! | [`step_parts`](Report::step_parts) | Where does the time of a step go? |
+//! | [`steps`](Report::steps) | How long did each step take? |
 //! | [`recording_cost`](Report::recording_cost) | How much longer did steps take because they were recorded? |
 //! | [`vitals`](Report::vitals) | How busy were the CPUs, disks and GPUs over the run, and what energy did it use? |
 //! | [`gpu_steps`](Report::gpu_steps) | How busy was each GPU in each step, and what did it wait for? |
@@ -101,7 +102,7 @@ pub use self::{
     recording_cost::{RecordingCost, StepQuartiles},
     report::{Report, ReportView},
     sampled_lines::{Functions, Lines},
-    step_times::{SlowStep, StepTimes},
+    step_times::{GpuStepParts, RecordedStep, SlowStep, StepTimes},
     table::{Column, Table},
     time_tree::TimeTree,
     vitals::EnergyRates,

@@ -1,6 +1,7 @@
 //! The cost of recording: how much longer recorded steps took.
 
-use super::{step_times::StepTimes, units};
+use super::units;
+use crate::analysis::quantile;
 use std::{fmt, time::Duration};
 
 /// The cost of recording: how long recorded steps took, and how long those of the same run took that were not recorded.
@@ -18,7 +19,7 @@ pub struct RecordingCost {
     pub recorded: StepQuartiles,
 }
 
-/// The median and the quartiles of the durations of steps. Half of the steps took from `lower` to `upper`.
+/// The median and the quartiles of the durations of steps on the host. Half of the steps took from `lower` to `upper`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -35,9 +36,8 @@ pub struct StepQuartiles {
 
 impl RecordingCost {
     /// Returns the cost, or `None` if there are too few steps of either kind.
-    pub(crate) fn of(unrecorded: &StepTimes, recorded: &StepTimes) -> Option<Self> {
-        let [unrecorded, recorded] = [StepQuartiles::of(unrecorded)?, StepQuartiles::of(recorded)?];
-        Some(Self { unrecorded, recorded })
+    pub(crate) fn of(unrecorded: Vec<Duration>, recorded: Vec<Duration>) -> Option<Self> {
+        Some(Self { unrecorded: StepQuartiles::of(unrecorded)?, recorded: StepQuartiles::of(recorded)? })
     }
 
     /// Returns the median of the recorded steps as a multiple of that of the others.
@@ -62,10 +62,14 @@ impl RecordingCost {
 }
 
 impl StepQuartiles {
-    fn of(steps: &StepTimes) -> Option<Self> {
-        let time = |percent| steps.percentile(percent).filter(|time| !time.is_zero());
-        let steps = Some(steps.times().len()).filter(|&steps| steps >= StepTimes::ENOUGH)? as u64;
-        Some(Self { steps, lower: time(25.0)?, median: time(50.0)?, upper: time(75.0)? })
+    /// The fewest steps whose quartiles say something.
+    const ENOUGH: usize = 5;
+
+    fn of(mut times: Vec<Duration>) -> Option<Self> {
+        times.sort_unstable();
+        let time = |part| quantile(&times, part).filter(|time| !time.is_zero());
+        let steps = Some(times.len()).filter(|&steps| steps >= Self::ENOUGH)? as u64;
+        Some(Self { steps, lower: time(0.25)?, median: time(0.5)?, upper: time(0.75)? })
     }
 }
 
@@ -98,33 +102,32 @@ impl fmt::Display for RecordingCost {
 #[cfg(test)]
 mod tests {
     use super::RecordingCost;
-    use crate::report::step_times::StepTimes;
     use std::time::Duration;
 
-    fn millis(times: &[u64]) -> StepTimes {
-        StepTimes::from(times.iter().map(|&time| Duration::from_millis(time)).collect::<Vec<_>>())
+    fn millis(times: &[u64]) -> Vec<Duration> {
+        times.iter().map(|&time| Duration::from_millis(time)).collect()
     }
 
     #[test]
     fn overhead_is_told_from_noise() {
         let (unrecorded, recorded) = (millis(&[10, 10, 10, 10, 10, 11, 90, 9]), millis(&[13, 12, 12, 14, 12, 12]));
-        let cost = RecordingCost::of(&unrecorded, &recorded).unwrap();
+        let cost = RecordingCost::of(unrecorded.clone(), recorded.clone()).unwrap();
         assert_eq!(
             cost.to_string(),
             "profiling overhead: 1.20 × (10.0 ms → 12.0 ms a step, quartiles 10.0 ms to 10.2 ms and 12.0 ms to \
              12.8 ms, 8 and 6 steps)"
         );
-        let noisy = RecordingCost::of(&millis(&[1, 2, 3, 9, 9]), &millis(&[1, 4, 5, 6, 7])).unwrap();
+        let noisy = RecordingCost::of(millis(&[1, 2, 3, 9, 9]), millis(&[1, 4, 5, 6, 7])).unwrap();
         assert_eq!(
             noisy.to_string(),
             "profiling overhead: within noise (3.00 ms → 5.00 ms a step, quartiles 2.00 ms to 9.00 ms and 4.00 ms to \
              6.00 ms, 5 and 5 steps)"
         );
         // Steps are not shorter because they are recorded.
-        let shorter = RecordingCost::of(&millis(&[10; 20]), &millis(&[8; 20])).unwrap();
+        let shorter = RecordingCost::of(millis(&[10; 20]), millis(&[8; 20])).unwrap();
         assert!(shorter.to_string().starts_with("profiling overhead: within noise (10.0 ms → 8.00 ms a step"));
-        assert_eq!(RecordingCost::of(&unrecorded, &millis(&[1; 4])), None, "too few");
-        assert_eq!(RecordingCost::of(&millis(&[1; 4]), &recorded), None, "too few");
-        assert_eq!(RecordingCost::of(&millis(&[0; 9]), &recorded), None, "not measured");
+        assert_eq!(RecordingCost::of(unrecorded, millis(&[1; 4])), None, "too few");
+        assert_eq!(RecordingCost::of(millis(&[1; 4]), recorded.clone()), None, "too few");
+        assert_eq!(RecordingCost::of(millis(&[0; 9]), recorded), None, "not measured");
     }
 }

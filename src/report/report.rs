@@ -26,7 +26,7 @@ use super::{
 #[cfg(feature = "serving")]
 use crate::serving::Requests;
 use crate::{
-    analysis::{Analysis, Finding, FollowedRun, RankWaits, SampledStacks, TypicalStep},
+    analysis::{Analysis, Finding, FollowedRun, RankWaits, SampledStacks, StepParts, StepTime},
     delivery::Delivery,
     disk_limit::RemovedFiles,
     hint::Hint,
@@ -47,9 +47,8 @@ pub struct Report {
     recorded: Duration,
     spans: u64,
     tree: CallTree,
-    steps: StepTimes,
-    /// The steps that were not recorded.
-    unrecorded: StepTimes,
+    /// The durations on the host of steps that were not recorded.
+    unrecorded: Vec<Duration>,
     gpus: GpuSummary,
     operations: OperationTimes,
     counters: CountersOfRun,
@@ -130,7 +129,6 @@ impl Report {
         self.recorded += trace.duration();
         self.spans += trace.spans().len() as u64;
         self.tree.add(trace, window.flops());
-        self.steps.add(trace.steps());
         self.gpus.add(window);
         self.operations.add(trace);
         self.counters.add(window);
@@ -162,9 +160,9 @@ impl Report {
         }
     }
 
-    /// Adds the durations of steps that were not recorded.
+    /// Adds the durations on the host of steps that were not recorded.
     pub(crate) fn add_unrecorded_steps(&mut self, times: Vec<Duration>) {
-        self.unrecorded = times.into();
+        self.unrecorded = times;
     }
 
     /// Adds what was followed over the whole run.
@@ -250,32 +248,52 @@ impl Report {
         self.tree.nodes().iter().map(|node| node.totals.calls + node.totals.cut_calls).sum()
     }
 
-    /// Returns the time of a typical step, over all windows, which is the one that findings speak of; `None` if no
-    /// whole step was recorded. Of several ranks, it is that of the slowest.
-    ///
-    /// If the host runs ahead of the GPU, [`steps`](Self::steps) has shorter times: those of the host alone.
+    /// Returns the time of a step over all windows, which is the one that findings speak of; `None` if no whole step was
+    /// recorded. Of several ranks, it is that of the slowest.
     ///
     /// ```
     /// # fn show(report: &kernspan::Report) {
-    /// if let Some(step) = report.typical_step() {
-    ///     println!("{:?} a step, {:?} as recorded", step.own, step.recorded);
+    /// if let Some(step) = report.step_time() {
+    ///     println!("{:?} a step, half of them between {:?} and {:?}", step.mean, step.lower, step.upper);
     /// }
     /// # }
     /// ```
-    pub fn typical_step(&self) -> Option<TypicalStep> {
-        self.findings.typical_step()
+    pub fn step_time(&self) -> Option<StepTime> {
+        self.findings.step_time()
     }
 
-    /// Returns the durations of the recorded steps on the host. For the time that a step takes on the host and on the
-    /// GPU, see [`typical_step`](Self::typical_step).
+    /// Returns where the time of a step goes, on average over the GPUs of the rank that [`step_time`](Self::step_time)
+    /// is of. The parts add up to that time. For each GPU of each rank, see [`StepTimes::parts_by_gpu`].
+    ///
+    /// ```
+    /// # fn show(report: &kernspan::Report) {
+    /// for (part, time) in report.step_parts().iter().flat_map(|parts| parts.iter()) {
+    ///     println!("{}: {time:?}", part.as_str());
+    /// }
+    /// # }
+    /// ```
+    pub fn step_parts(&self) -> Option<StepParts> {
+        let (slowest, step) = self.steps().slowest()?;
+        let steps = self.steps().regular();
+        let parts = steps.iter().filter(|step| step.rank == slowest).map(|step| step.parts);
+        Some(parts.sum::<StepParts>().each(step.steps))
+    }
+
+    /// Returns the time that a step would take without the cost of recording, by the simulation that savings are from.
+    /// It differs from the recorded time by little, unless a profiler slows the program down.
+    pub fn step_without_recording(&self) -> Option<Duration> {
+        self.findings.step_without_recording()
+    }
+
+    /// Returns the recorded steps.
     pub fn steps(&self) -> &StepTimes {
-        &self.steps
+        self.findings.steps()
     }
 
-    /// Returns how much longer recorded steps took than others of the same run, or `None` if there are fewer than five
-    /// of either kind.
+    /// Returns how much longer recorded steps took on the host than others of the same run, or `None` if there are
+    /// fewer than five of either kind.
     pub fn recording_cost(&self) -> Option<RecordingCost> {
-        RecordingCost::of(&self.unrecorded, &self.steps)
+        RecordingCost::of(self.unrecorded.clone(), self.steps().on_host())
     }
 
     /// Returns what could not be recorded, over the whole run.
@@ -369,13 +387,13 @@ impl Report {
     /// ```
     pub fn advice(&self) -> Advice {
         let none = match () {
-            () if self.steps.is_empty() => Advice::NO_STEPS,
+            () if self.steps().is_empty() => Advice::NO_STEPS,
             () if self.gpu_work() == 0 => Advice::NOTHING_ON_HOST,
             () => Advice::NOTHING,
         };
         let (findings, is_host_only) = (self.findings(), self.gpu_work() == 0);
         let questions = self.open_questions(&findings);
-        Advice::new(findings, none).questions(questions).step(self.typical_step()).host_only(is_host_only)
+        Advice::new(findings, none).questions(questions).step(self.step_time()).host_only(is_host_only)
     }
 
     /// Returns what takes a notable part of steps and is not in one of these findings.

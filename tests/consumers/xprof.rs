@@ -143,19 +143,8 @@ fn copies_are_as_large_as_they_were() {
 #[test]
 fn steps_take_as_long_as_they_took() {
     for (trace, seen) in seen(&ALL).into_iter().flatten() {
-        let mut before = trace.start();
-        let expected: Vec<_> = trace
-            .steps()
-            .iter()
-            .map(|step| {
-                // XProf ends a step when its GPU work has ended, and begins the next one then.
-                let of_step = |work: &Work<'_>| work.step().is_some_and(|of| of.number() == step.number());
-                let last = trace.work().filter(of_step).map(Work::end).max().unwrap_or_default();
-                let start = step.start().max(before);
-                before = step.end().max(last);
-                micros(before.since(start)) / 1e3
-            })
-            .collect();
+        let window = Analysis::of(&trace);
+        let expected: Vec<_> = window.step_intervals().iter().map(|step| micros(step.time()) / 1e3).collect();
         let shown: Vec<_> = rows(&seen, "steps").into_iter().map(|step| number(step, "stepTimeMs")).collect();
         assert_eq!(shown.len(), expected.len());
         assert!(shown.iter().zip(&expected).all(|(shown, time)| (shown - time).abs() < 1e-6), "{shown:?} {expected:?}");

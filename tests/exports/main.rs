@@ -13,6 +13,8 @@ mod fuzz;
 mod golden;
 #[cfg(feature = "read")]
 mod machine;
+#[cfg(all(feature = "cuda", feature = "read", target_os = "linux"))]
+mod one_answer;
 mod pipeline;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod replay;

@@ -80,7 +80,7 @@ fn the_report_says_what_there_was() {
             }
         },
     );
-    assert_eq!((report.windows(), report.spans(), report.steps().times().len()), (2, 4, 4));
+    assert_eq!((report.windows(), report.spans(), report.steps().steps().len()), (2, 4, 4));
     let text = report.to_string();
     assert!(text.contains("4 spans in 2 windows (") && text.contains("; 4 steps, "), "{text}");
     assert!(text.contains("\ncomplete: no records dropped, no fields cut, no exports failed\n"), "{text}");
@@ -99,7 +99,7 @@ fn recorded_steps_are_compared_with_others_of_the_run() {
     let cost = report.recording_cost().expect("there are enough steps of both kinds");
     // Steps 1 to 7 and 15 to 29: the first one is left out, and so is that of the warm-up.
     assert_eq!((cost.unrecorded.steps, cost.recorded.steps), (22, 6));
-    assert_eq!(report.steps().numbers(), [9, 10, 11, 12, 13, 14]);
+    assert_eq!(report.steps().steps().iter().map(|step| step.number).collect::<Vec<_>>(), [9, 10, 11, 12, 13, 14]);
     assert!(cost.unrecorded.lower <= cost.unrecorded.median && cost.unrecorded.median <= cost.unrecorded.upper);
     assert!(cost.factor() > 0.0 && report.to_string().contains("\nprofiling overhead: "), "{report}");
     let (_, report) = profiled(|builder| builder, program);

@@ -306,7 +306,10 @@ fn a_step_lasts_from_one_call_to_the_next() {
         (traces[0].start(), steps[1].start(), traces[0].end())
     );
     assert!(steps.iter().all(|step| !step.cut().any()));
-    assert_eq!(report.steps().times(), [steps[0].duration(), steps[1].duration()]);
+    assert_eq!(
+        report.steps().steps().iter().map(|step| step.time).collect::<Vec<_>>(),
+        [steps[0].duration(), steps[1].duration()]
+    );
 }
 
 #[test]

@@ -32,7 +32,7 @@
 //! }
 //! let report = profiler.finish_and_print()?;
 //! println!("{}", report.kernels().group_by(kernspan_candle::kernel_op)); // on a GPU
-//! # assert_eq!(report.steps().times().len(), 3);
+//! # assert_eq!(report.steps().count(), 3);
 //! # Ok(())
 //! # }
 //! ```

@@ -2,12 +2,12 @@
 
 use kernspan::{
     Trace,
-    analysis::VitalSign,
+    analysis::{Analysis, StepInterval, VitalSign},
     report::units,
     trace::{Metadata, Timestamp, convention},
 };
 use serde::Serialize;
-use std::{collections::BTreeMap, str::FromStr};
+use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
 /// A counter that says how good results are.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,7 +147,10 @@ impl RunCounters {
         let whole = || traces.iter().flat_map(|trace| trace.steps().iter().map(move |step| (trace, step)));
         let whole = || whole().filter(|(_, step)| !step.cut().any());
         let steps = whole().count() as f64;
-        let seconds: f64 = whole().map(|(_, step)| step.duration().as_secs_f64()).sum();
+        // With outliers: they use energy, too.
+        let time =
+            |trace: &&Trace| -> Duration { Analysis::of(trace).step_intervals().iter().map(StepInterval::time).sum() };
+        let seconds: f64 = traces.iter().map(|trace| time(trace).as_secs_f64()).sum();
         let counters = whole().flat_map(|(trace, step)| trace.counters_in(step));
         let samples: f64 = counters.filter(|(name, _)| *name == convention::SAMPLES).map(|(_, value)| value).sum();
         let mean = |sum: f64| Some(sum / steps).filter(|mean| mean.is_finite() && *mean > 0.0);

@@ -60,7 +60,8 @@ impl Args {
         self.step_time.into_iter().for_each(|time| read.set_unrecorded_step(time));
         let report = read.report();
         let is_used = |time: Duration| {
-            report.typical_step().is_some_and(|step| step.own.abs_diff(time).as_secs_f64() <= NEAR * time.as_secs_f64())
+            let step = report.step_without_recording();
+            step.is_some_and(|step| step.abs_diff(time).as_secs_f64() <= NEAR * time.as_secs_f64())
         };
         if let Some(time) = self.step_time.filter(|&time| !is_used(time)) {
             let time = units::time(time);
@@ -84,7 +85,10 @@ impl Args {
             key: "findings",
             table: (!is_text && !findings.is_empty()).then(|| table(&findings)),
             rows: findings.iter().map(json).collect(),
-            members: vec![("typical_step", json(&report.typical_step()))],
+            members: vec![
+                ("step_time", json(&report.step_time())),
+                ("step_without_recording", json(&report.step_without_recording())),
+            ],
             // Markdown gets the table, or the reason why there is none.
             below: if is_text || findings.is_empty() { advice.to_string() } else { String::new() },
             ..Section::default()

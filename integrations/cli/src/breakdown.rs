@@ -2,7 +2,7 @@
 
 use crate::{input::Read, json::json, output::Section};
 use kernspan::{
-    analysis::{Analysis, StepBreakdown},
+    analysis::{Analysis, StepBreakdown, StepParts},
     report::{Table, units},
 };
 use serde::Serialize;
@@ -48,16 +48,10 @@ fn rows(read: &Read) -> Vec<BreakdownRow<'_>> {
 
 /// Returns the line with the share of each part in the time of all steps.
 fn shares(rows: &[BreakdownRow<'_>]) -> String {
-    let all: Duration = rows.iter().map(|row| row.step.duration).sum();
-    let mut sums = StepBreakdown::default().parts();
-    for row in rows {
-        for (sum, part) in sums.iter_mut().zip(row.step.parts()) {
-            sum.1 += part.1;
-        }
-    }
-    let share = |time: Duration| 100.0 * time.as_secs_f64() / all.as_secs_f64();
-    let parts = sums.iter().filter(|(_, time)| !time.is_zero());
-    let parts: Vec<_> = parts.map(|&(name, time)| format!("{name} {}", units::percent(share(time)))).collect();
+    let parts: StepParts = rows.iter().map(|row| row.step.parts).sum();
+    let all = parts.total().as_secs_f64();
+    let share = |time: Duration| units::percent(100.0 * time.as_secs_f64() / all);
+    let parts: Vec<_> = parts.iter().map(|(part, time)| format!("{} {}", part.as_str(), share(time))).collect();
     format!("of the time of all steps: {}", parts.join(", "))
 }
 
@@ -71,14 +65,15 @@ fn table(rows: &[BreakdownRow<'_>], folder: Option<&str>, shares: String) -> Tab
     table.number("Step", rows, |row| row.step.step.to_string());
     table.number("Duration", rows, |row| units::column_time(row.step.duration));
     table.number("GPU", rows, |row| row.step.device.map(|device| device.to_string())).droppable(2);
-    table.number("Compute", rows, |row| time(row.step.compute));
-    table.number("Comm.", rows, |row| time(row.step.exposed_communication));
-    table.number("Copies", rows, |row| time(row.step.exposed_copies)).droppable(5);
-    table.number("Input", rows, |row| time(row.step.input));
-    table.number("Sync", rows, |row| time(row.step.synchronizing)).droppable(6);
-    table.number("Launching", rows, |row| time(row.step.launching)).droppable(7);
-    table.number("Host", rows, |row| time(row.step.host));
-    table.number("Other", rows, |row| time(row.step.other)).droppable(4);
+    table.number("Compute", rows, |row| time(row.step.parts.compute));
+    table.number("Comm.", rows, |row| time(row.step.parts.exposed_communication));
+    table.number("Copies", rows, |row| time(row.step.parts.exposed_copies)).droppable(5);
+    table.number("Gaps", rows, |row| time(row.step.parts.between_kernels)).droppable(8);
+    table.number("Input", rows, |row| time(row.step.parts.input));
+    table.number("Sync", rows, |row| time(row.step.parts.synchronizing)).droppable(6);
+    table.number("Launching", rows, |row| time(row.step.parts.launching)).droppable(7);
+    table.number("Host", rows, |row| time(row.step.parts.host));
+    table.number("Other", rows, |row| time(row.step.parts.other)).droppable(4);
     let spans = table.text("Host in", rows, |row| longest_spans(&row.step));
     spans.keep_start();
     spans.droppable(1);

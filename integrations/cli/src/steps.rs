@@ -9,7 +9,7 @@ use crate::{
 };
 use kernspan::{
     Report,
-    analysis::{Analysis, StepGpu, Verdict},
+    analysis::{Analysis, StepGpu, StepInterval, Verdict},
     report::{Table, units},
     trace::DeviceId,
 };
@@ -18,13 +18,15 @@ use std::time::Duration;
 
 /// Print one line per step: its duration and what each GPU did
 ///
-/// Steps that took more than three times the median are marked as slow. Steps cut off by the edge of a recorded window
-/// are not listed. Durations are host times; the line below the table shows how long a step takes if the host runs
-/// ahead of the GPU.
+/// A step lasts from the end of all that came before it until the host and the GPU are both done with it; `On host` is
+/// its duration on the host alone. Steps that take much longer than the others are marked as outliers: more than half
+/// again the median, and far outside the spread of the others. Steps cut off by the edge of a recorded window are not
+/// listed.
 ///
 /// With `--breakdown`, each moment of a step counts once. While the GPU is busy, it computes, only communicates, or
-/// only copies. While it is idle, the host is in the input pipeline, waits for the GPU (sync), launches work, is in
-/// another span (host), or is in none (other). Threads that launch work for the step, such as PyTorch's autograd
+/// only copies. While it is idle, it is between kernels (gaps) if the host had launched the next one; otherwise the
+/// host is in the input pipeline, waits for the GPU (sync), launches work, is in another span (host), or is in none
+/// (other). Threads that launch work for the step, such as PyTorch's autograd
 /// thread, count as well.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -67,6 +69,7 @@ struct StepRow {
     short_file: Option<String>,
     step: u64,
     duration: Duration,
+    on_host: Duration,
     device: Option<DeviceId>,
     busy: Option<Duration>,
     busy_percent: Option<f64>,
@@ -75,11 +78,11 @@ struct StepRow {
     copying: Option<Duration>,
     copied: Option<u64>,
     verdict: Option<&'static str>,
-    /// The duration as a multiple of the median, if the step was slow.
+    /// The duration as a multiple of the median, if the step is an outlier.
     slow: Option<f64>,
 }
 
-/// Returns the table of steps, with the time of a typical one and percentiles below it.
+/// Returns the table of steps, with the step time and percentiles below it.
 pub(crate) fn section(read: &Read, report: &Report, limit: usize) -> Section {
     let mut rows = rows(read, report);
     let left_out = rows.len().saturating_sub(limit);
@@ -87,12 +90,11 @@ pub(crate) fn section(read: &Read, report: &Report, limit: usize) -> Section {
     let times = report.steps();
     const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0)];
     let known = PERCENTILES.iter().filter_map(|(name, percent)| Some((*name, times.percentile(*percent)?)));
-    let mut percentiles: Vec<_> = known.chain(times.longest().map(|time| ("longest", time))).collect();
-    percentiles.extend(times.mean().map(|time| ("mean", time)));
+    let percentiles: Vec<_> = known.chain(times.longest().map(|time| ("longest", time))).collect();
     let texts: Vec<_> = percentiles.iter().map(|(name, time)| format!("{name} {}", units::time(*time))).collect();
     let steps = if times.count() == 1 { "step" } else { "steps" };
-    let note = format!("{} {steps} on the host: {}", times.count(), texts.join(", "));
-    let notes = report.typical_step().map(|step| step.to_string()).into_iter().chain([note]).collect();
+    let note = format!("{} {steps}: {}", times.count(), texts.join(", "));
+    let notes = report.step_time().map(|step| step.to_string()).into_iter().chain([note]).collect();
     let percentiles = percentiles.iter().map(|(name, time)| ((*name).to_owned(), json(time)));
     Section {
         title: "Steps".to_owned(),
@@ -100,7 +102,7 @@ pub(crate) fn section(read: &Read, report: &Report, limit: usize) -> Section {
         table: (!rows.is_empty()).then(|| table(&rows, read.folder.as_deref(), notes).left_out(left_out)),
         empty: "no whole step was recorded",
         rows: rows.iter().map(json).collect(),
-        members: vec![("typical_step", json(&report.typical_step())), ("percentiles", percentiles.collect())],
+        members: vec![("step_time", json(&report.step_time())), ("percentiles", percentiles.collect())],
         marked: (0..rows.len()).filter(|&row| rows[row].slow.is_some()).collect(),
         ..Section::default()
     }
@@ -113,10 +115,10 @@ fn rows(read: &Read, report: &Report) -> Vec<StepRow> {
         let files = [source.short_name.as_ref().map(|_| source.name.clone()), source.short_name.clone()];
         for trace in &source.traces {
             let window = Analysis::of(trace);
-            for step in trace.steps().iter().filter(|step| !step.cut().any()) {
-                let (number, duration) = (step.number(), step.duration());
+            for step in window.step_intervals() {
+                let (number, duration) = (step.step, step.time());
                 let slow = slow.iter().find(|slow| slow.number == number && slow.duration == duration);
-                let row = StepRow::new(files.clone(), number, duration, slow.map(|slow| slow.factor));
+                let row = StepRow::new(files.clone(), step, slow.map(|slow| slow.factor));
                 let is_same = |usage: &&StepGpu| usage.step == number && usage.usage.duration == duration;
                 let usages = window.gpu_steps().iter().filter(is_same);
                 let of_gpus: Vec<_> = usages.map(|usage| row.clone().with_gpu(usage)).collect();
@@ -128,12 +130,13 @@ fn rows(read: &Read, report: &Report) -> Vec<StepRow> {
 }
 
 impl StepRow {
-    fn new([file, short_file]: [Option<String>; 2], step: u64, duration: Duration, slow: Option<f64>) -> Self {
+    fn new([file, short_file]: [Option<String>; 2], step: &StepInterval, slow: Option<f64>) -> Self {
         Self {
             file,
             short_file,
-            step,
-            duration,
+            step: step.step,
+            duration: step.time(),
+            on_host: step.host,
             device: None,
             busy: None,
             busy_percent: None,
@@ -171,6 +174,7 @@ fn table(rows: &[StepRow], folder: Option<&str>, notes: Vec<String>) -> Table {
     }
     table.number("Step", rows, |row| row.step.to_string());
     table.number("Duration", rows, |row| units::column_time(row.duration));
+    table.number("On host", rows, |row| units::column_time(row.on_host)).droppable(8);
     table.number("GPU", rows, |row| row.device.map(|device| device.to_string())).droppable(6);
     table.number("GPU busy", rows, |row| row.busy.map(units::column_time));
     table.number("Busy %", rows, |row| row.busy_percent.map(units::percent)).droppable(3);
@@ -182,7 +186,7 @@ fn table(rows: &[StepRow], folder: Option<&str>, notes: Vec<String>) -> Table {
         table.text("Bottleneck", rows, |row| row.verdict.map(str::to_owned)).droppable(2);
     }
     if rows.iter().any(|row| row.slow.is_some()) {
-        table.text("", rows, |row| row.slow.map(|factor| format!("slow: {factor:.1}x median")));
+        table.text("", rows, |row| row.slow.map(|factor| format!("outlier: {factor:.1}x median")));
     }
     table
 }

@@ -19,7 +19,7 @@ use kernspan::{
     trace::{Cut, Event, Level, Span, SpanId, Step, StepId, Timestamp, Value, Work, convention},
 };
 use rustc_hash::FxHashMap;
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 /// The settings for turning a window into spans.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ const MOST_LINKS: usize = 128;
 
 /// Writes the spans of a window. `dropped` is the number of spans lost earlier, which the steps report.
 pub(crate) fn write(analysis: &Analysis<'_>, options: &SpanOptions, dropped: u64, writer: &mut SpanWriter<'_>) {
-    let window = Window::new(analysis.trace(), options);
+    let window = Window::new(analysis, options);
     window.write_roots(analysis.gpu_steps(), dropped, writer);
     window.write_spans(writer);
     match options.gpu {
@@ -55,6 +55,8 @@ pub(crate) fn write(analysis: &Analysis<'_>, options: &SpanOptions, dropped: u64
 /// A window, with the placements, GPU totals and events of its spans.
 struct Window<'a> {
     trace: &'a Trace,
+    /// The time of each whole step, by its number.
+    step_times: BTreeMap<u64, Duration>,
     options: &'a SpanOptions,
     placements: Placements<'a>,
     gpu: Option<GpuTotals>,
@@ -70,7 +72,8 @@ enum Owner {
 }
 
 impl<'a> Window<'a> {
-    fn new(trace: &'a Trace, options: &'a SpanOptions) -> Self {
+    fn new(analysis: &Analysis<'a>, options: &'a SpanOptions) -> Self {
+        let trace = analysis.trace();
         let steps: Vec<(StepId, &Step)> = trace.step_ids().zip(trace.steps()).collect();
         let mut events: FxHashMap<Owner, Vec<Event<'a>>> = FxHashMap::default();
         for event in trace.events() {
@@ -87,6 +90,7 @@ impl<'a> Window<'a> {
             || events.contains_key(&Owner::Window);
         Self {
             trace,
+            step_times: analysis.step_intervals().iter().map(|step| (step.step, step.time())).collect(),
             options,
             placements: Placements::new(trace, &options.run, has_no_step),
             gpu: (options.gpu != GpuSpans::Off).then(|| GpuTotals::of(trace)),
@@ -163,8 +167,9 @@ impl<'a> Window<'a> {
             }
             attributes.float(&format!("{}{counter}", name::COUNTER), value);
         }
-        if let Some(samples) = samples.filter(|_| !step.duration().is_zero() && !step.cut().any()) {
-            attributes.float(name::RATE, samples / step.duration().as_secs_f64());
+        let time = self.step_times.get(&step.number()).filter(|time| !time.is_zero());
+        if let Some((samples, time)) = samples.zip(time) {
+            attributes.float(name::RATE, samples / time.as_secs_f64());
         }
     }
 

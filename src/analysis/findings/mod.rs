@@ -32,6 +32,7 @@ use super::{
     machine::machine_findings,
     open_question::OpenQuestion,
     simulation::Simulation,
+    step_time::StepTime,
 };
 use std::time::Duration;
 
@@ -77,11 +78,13 @@ pub(crate) struct WindowFindings {
     pub(crate) minor: Vec<Finding>,
     /// What takes a notable part of its steps without a finding.
     pub(crate) questions: Vec<OpenQuestion>,
+    /// The time of a step without the cost of recording, by simulation: savings are a part of it.
+    pub(crate) step: Duration,
 }
 
 /// Returns what makes the steps of a window slow: see [`Analysis::findings`](super::Analysis::findings). All findings
-/// are about `step`, the time of a typical step.
-pub(super) fn findings<'a>(simulation: Simulation<'a>, counters: &'a [CounterUse], step: Duration) -> WindowFindings {
+/// are about `step`, the time of a step.
+pub(super) fn findings<'a>(simulation: Simulation<'a>, counters: &'a [CounterUse], step: StepTime) -> WindowFindings {
     let Some(window) = Window::of(simulation, counters) else { return WindowFindings::default() };
     let rules = if window.simulation.is_host_only() { HOST_RULES } else { GPU_RULES };
     let judged = rules.iter().flat_map(|rule| rule(&window)).map(|candidate| judge(&window, candidate));
@@ -89,8 +92,9 @@ pub(super) fn findings<'a>(simulation: Simulation<'a>, counters: &'a [CounterUse
     found.extend(exposed_collective(window.trace()));
     found.extend(machine_findings(window.trace()));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.rank()));
-    found.iter_mut().for_each(|finding| finding.step = step.max(Duration::from_nanos(1)));
-    WindowFindings { findings: found, minor, questions: questions::open_questions(&window) }
+    found.iter_mut().for_each(|finding| finding.set_step(&step));
+    let questions = questions::open_questions(&window);
+    WindowFindings { findings: found, minor, questions, step: window.step }
 }
 
 /// Runs the window as the candidate would have it, and returns what that saves.

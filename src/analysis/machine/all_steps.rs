@@ -4,9 +4,8 @@ use super::{
     super::{
         finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
         open_question::{OpenQuestion, QuestionKind},
-        quantile::lower_median,
-        simulation::Simulation,
         sorted::SortedMap,
+        step_time::StepTime,
         vital_signs::VitalSign,
     },
     CONDITIONS, Condition, NEARLY_ALL, RANGES, STEPS, Side, comparable_steps, mean, signal,
@@ -29,10 +28,8 @@ const OWN: f64 = 0.8;
 /// step, so nothing is said.
 pub(super) fn preempted(trace: &Trace, steps: &[&Step]) -> Option<Finding> {
     let thread = trace.track(steps.first()?.track_id()).thread();
-    // A typical step is one that is not slow, as in other findings.
-    let median = lower_median(steps.iter().map(|step| step.duration())).unwrap_or_default();
-    let steps: Vec<&Step> =
-        steps.iter().copied().filter(|step| step.duration() <= median.mul_f64(Simulation::SLOW)).collect();
+    let longest = StepTime::longest(steps.iter().map(|step| step.duration()));
+    let steps: Vec<&Step> = steps.iter().copied().filter(|step| step.duration() <= longest).collect();
     if trace.work().len() > 0 || steps.len() < STEPS {
         return None;
     }

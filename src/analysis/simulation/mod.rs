@@ -28,7 +28,7 @@ use self::{
     host::Host,
     tasks::{Latencies, Previous},
 };
-use super::quantile::lower_median;
+use super::{quantile::lower_median, step_time::StepTime};
 use crate::trace::{Span, StepId, Timestamp, Trace, Work};
 use std::{ops::Range, time::Duration};
 
@@ -44,7 +44,7 @@ pub(super) struct Simulation<'a> {
     measured: Range<usize>,
     /// The steps that are looked at, in order.
     pub(super) steps: Vec<StepId>,
-    /// Whether each of these steps takes much longer than the median: it compiles, tunes or writes a checkpoint.
+    /// Whether each of these steps is an outlier: it compiles, tunes or writes a checkpoint.
     pub(super) slow: Vec<bool>,
     /// The part of its time that the host takes while nothing is recorded, if that is known.
     pub(super) host: Option<f64>,
@@ -72,9 +72,6 @@ pub(super) fn mean(times: impl IntoIterator<Item = Duration>) -> Duration {
 }
 
 impl<'a> Simulation<'a> {
-    /// A step is slow from this many times the median on. Steps of the trainings in `tests/fixtures/trainings` differ
-    /// by up to a fifth.
-    pub(super) const SLOW: f64 = 1.25;
     /// The most spans, calls and pieces of work that are looked at, unless the first step has more: each takes some 300
     /// bytes while findings are made.
     const LARGEST: usize = 100_000;
@@ -119,11 +116,11 @@ impl<'a> Simulation<'a> {
         Some(simulation)
     }
 
-    /// Finds the steps that take much longer than the median, as recorded.
+    /// Finds the steps that are outliers, as recorded.
     fn slow_steps(&self) -> Vec<bool> {
         let times = self.step_times(&self.recorded());
-        let median = lower_median(times.iter().copied()).unwrap_or_default();
-        times.iter().map(|time| *time > median.mul_f64(Self::SLOW)).collect()
+        let longest = StepTime::longest(times.iter().copied());
+        times.into_iter().map(|time| time > longest).collect()
     }
 
     /// Whether there is no GPU activity: the window is a chain of host time.

@@ -1,8 +1,8 @@
 //! Tests of the breakdown of steps.
 
-use super::{StepBreakdown, step_breakdown};
+use super::StepBreakdown;
 use crate::{
-    analysis::Analysis,
+    analysis::{Analysis, StepPart, StepParts, step_time::step_intervals},
     trace::{
         Api, ApiCall, ApiCallData, Attribution, CallsiteId, DeviceId, GpuProblem, Span, SpanId, Timestamp, Trace,
         TrackId, Work,
@@ -16,20 +16,23 @@ fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
+fn step_breakdown(trace: &Trace) -> Vec<StepBreakdown<'_>> {
+    Analysis::of(trace).step_breakdown().to_vec()
+}
+
 /// Checks that the parts are all time of each step, and that GPUs are as busy as elsewhere.
 fn check(trace: &Trace) {
     let rows = step_breakdown(trace);
     for row in &rows {
-        let sum: Duration = row.parts().iter().map(|(_, time)| *time).sum();
-        assert_eq!(sum, row.duration, "{row:?}");
-        assert_eq!(row.host_by_span.iter().map(|(_, time)| *time).sum::<Duration>(), row.host);
+        assert_eq!(row.parts.total(), row.duration, "{row:?}");
+        assert_eq!(row.host_by_span.iter().map(|(_, time)| *time).sum::<Duration>(), row.parts.host);
         assert!(row.host_by_span.is_sorted_by(|a, b| a.1 >= b.1));
     }
     let window = Analysis::of(trace);
     let usages = window.gpu_steps();
     assert_eq!(rows.iter().filter(|row| row.device.is_some()).count(), usages.len());
     for (row, usage) in rows.iter().zip(usages) {
-        assert_eq!((row.step, row.device, row.busy()), (usage.step, Some(usage.device), usage.usage.busy));
+        assert_eq!((row.step, row.device, row.parts.busy()), (usage.step, Some(usage.device), usage.usage.busy));
     }
 }
 
@@ -66,13 +69,18 @@ fn idle_time_is_what_the_thread_does_then() {
         step: 5,
         device: Some(DeviceId::new(0)),
         duration: micros(100),
-        compute: micros(50),
-        exposed_copies: micros(4),
-        synchronizing: micros(4),
-        // Calls of the thread from 2 to 4, 17 to 19 and 47 to 49.
-        launching: micros(6),
-        host: micros(26),
-        other: micros(10),
+        on_host: micros(100),
+        hidden: micros(54),
+        parts: StepParts {
+            compute: micros(50),
+            exposed_copies: micros(4),
+            synchronizing: micros(4),
+            // Calls of the thread from 2 to 4, 17 to 19 and 47 to 49.
+            launching: micros(6),
+            host: micros(26),
+            other: micros(10),
+            ..StepParts::default()
+        },
         host_by_span: vec![
             // 0 to 2, 4 to 5, 9 to 10, 80 to 82, 86 to 90.
             ("train_step", micros(10)),
@@ -83,7 +91,7 @@ fn idle_time_is_what_the_thread_does_then() {
         ..StepBreakdown::default()
     };
     assert_eq!(rows[0], expected);
-    assert_eq!(rows[1].synchronizing, Duration::ZERO);
+    assert_eq!(rows[1].parts.synchronizing, Duration::ZERO);
     check(&trace);
 }
 
@@ -104,7 +112,7 @@ fn a_thread_that_works_for_the_step_counts_while_the_step_waits_for_it() {
         let row = step_breakdown(trace).swap_remove(0);
         let of =
             |name| row.host_by_span.iter().find(|(span, _)| *span == name).map_or(Duration::ZERO, |(_, time)| *time);
-        (row.launching, of("backward"), of("MulBackward0"))
+        (row.parts.launching, of("backward"), of("MulBackward0"))
     };
     let trace = trace_with_a_thread_that_works();
     // 52 to 66, but for the launch, are the other thread's: `backward` enters and leaves nothing from 49 to 80.
@@ -135,10 +143,10 @@ fn a_thread_that_works_for_the_step_counts_while_the_step_waits_for_it() {
 fn a_wait_of_the_thread_that_the_step_waits_for_is_synchronizing() {
     let mut trace = trace_with_a_thread_that_works();
     add_call(&mut trace, "cuStreamSynchronize", 1, 60, 65);
-    assert_eq!(step_breakdown(&trace)[0].synchronizing, micros(5));
+    assert_eq!(step_breakdown(&trace)[0].parts.synchronizing, micros(5));
     // While the steps' thread works itself, the other one may wait as it likes.
     add_call(&mut trace, "cuEventRecord", 0, 56, 58);
-    assert_eq!(step_breakdown(&trace)[0].synchronizing, Duration::ZERO);
+    assert_eq!(step_breakdown(&trace)[0].parts.synchronizing, Duration::ZERO);
 }
 
 #[test]
@@ -153,7 +161,7 @@ fn operators_of_the_autograd_thread_are_named() {
         // The steps' thread waits in `loss.backward()` for half of the step, which has no span of its own.
         assert!(of("ProfilerStep") < row.duration / 5, "{row:?}");
         assert!(of("Backward") > row.duration / 20, "{row:?}");
-        assert!(row.launching > row.duration / 8, "{row:?}");
+        assert!(row.parts.launching > row.duration / 8, "{row:?}");
     }
     check(&trace);
 }
@@ -164,7 +172,7 @@ fn input_comes_before_all_else_on_the_host() {
     set_fields(&mut trace, 1, &[("op.input", "load")]);
     let row = &step_breakdown(&trace)[0];
     // `forward` from 10 to 20, with the launch of the kernel that follows.
-    assert_eq!((row.input, row.launching), (micros(10), micros(4)));
+    assert_eq!((row.parts.input, row.parts.launching), (micros(10), micros(4)));
     assert!(row.host_by_span.iter().all(|(name, _)| *name != "forward"));
     check(&trace);
 }
@@ -176,7 +184,10 @@ fn communication_is_exposed_where_nothing_computes() {
     (work.detail, work.start, work.end) = (kernel("ncclDevKernel_AllReduce"), at(75), at(95));
     trace.work.push(work);
     let row = &step_breakdown(&trace)[0];
-    assert_eq!((row.compute, row.exposed_communication, row.other), (micros(50), micros(15), micros(5)));
+    assert_eq!(
+        (row.parts.compute, row.parts.exposed_communication, row.parts.other),
+        (micros(50), micros(15), micros(5))
+    );
     check(&trace);
 }
 
@@ -187,7 +198,7 @@ fn without_a_gpu_all_time_is_the_hosts() {
     trace.api_calls.clear();
     let rows = step_breakdown(&trace);
     assert_eq!(rows.len(), 2);
-    assert_eq!((rows[0].device, rows[0].host, rows[0].other), (None, micros(90), micros(10)));
+    assert_eq!((rows[0].device, rows[0].parts.host, rows[0].parts.other), (None, micros(90), micros(10)));
     check(&trace);
 }
 
@@ -214,11 +225,22 @@ fn part_at(trace: &Trace, moment: Timestamp) -> &str {
         () if work.iter().any(|work| work.kernel().is_some() && !is_nccl(work)) => "compute",
         () if work.iter().any(is_nccl) => "communication",
         () if !work.is_empty() => "copies",
+        () if is_queued(trace, moment) => "between kernels",
         () if is_input(&spans) => "input",
         () if calls.iter().any(|name| name.contains("Synchronize")) => "synchronizing",
         () if !calls.is_empty() || !calls_of_other.is_empty() => "launching",
         () => working.iter().max_by_key(|span| (span.start(), span.id())).map_or("other", |span| span.name()),
     }
+}
+
+/// Whether the GPU, which is idle at this moment, had been asked for its next work before it became idle.
+fn is_queued(trace: &Trace, moment: Timestamp) -> bool {
+    let work = || trace.work().filter(|work| work.start() < work.end());
+    let began = work().map(Work::end).filter(|end| *end <= moment).max().unwrap_or_default();
+    let next = work().map(Work::start).filter(|start| *start > moment).min();
+    let next = work().filter(|work| Some(work.start()) == next);
+    let requested = next.filter_map(|work| Some(work.call()?.end())).min();
+    requested.is_some_and(|requested| requested <= began)
 }
 
 /// Whether the steps' thread is in no call, and neither enters nor leaves anything around this moment while the other
@@ -263,15 +285,16 @@ proptest! {
                 work.detail = kernel(name);
             }
         }
-        for (step, row) in trace.steps().iter().zip(step_breakdown(&trace)) {
+        for (step, row) in step_intervals(&trace).iter().zip(step_breakdown(&trace)) {
             let mut expected: BTreeMap<&str, Duration> = BTreeMap::new();
-            for micro in 0..step.duration().as_micros() as u64 {
-                *expected.entry(part_at(&trace, step.start() + micros(micro))).or_default() += micros(1);
+            for micro in 0..step.time().as_micros() as u64 {
+                *expected.entry(part_at(&trace, step.start + micros(micro))).or_default() += micros(1);
             }
-            let parts = row.parts().into_iter().filter(|(name, _)| *name != "host");
+            let parts = row.parts.iter().filter(|(part, _)| *part != StepPart::Host);
+            let parts = parts.map(|(part, time)| (part.as_str(), time));
             let seen = parts.chain(row.host_by_span.clone()).filter(|(_, time)| !time.is_zero());
             prop_assert_eq!(seen.collect::<BTreeMap<_, _>>(), expected);
-            prop_assert_eq!(row.parts().iter().map(|(_, time)| *time).sum::<Duration>(), row.duration);
+            prop_assert_eq!(row.parts.total(), row.duration);
         }
     }
 }

@@ -1,51 +1,31 @@
 //! The top of a page: what a step takes, where the time goes, and what to change first.
 
-use super::{packed::Names, parts::Contents, ranks::Ranks, steps::Breakdowns, timeline::Timelines};
+use super::{packed::Names, parts::Contents, ranks::Ranks, timeline::Timelines};
 use crate::{
-    analysis::{Finding, FindingKind, Saving},
+    analysis::{Finding, FindingKind, Saving, StepPart},
     export::json::{Array, Object},
     report::{Report, units},
 };
-use std::time::Duration;
-
-/// Says what each part of a step is, in the order of [`Breakdowns::PARTS`].
-const HELP: [&str; Breakdowns::PARTS.len()] = [
-    "The GPU computes.",
-    "The GPU exchanges data with other GPUs, and computes nothing meanwhile.",
-    "The GPU copies or fills memory, and no kernel runs meanwhile.",
-    "The GPU is idle, and the host loads data.",
-    "The GPU is idle, and the host is in a call that waits for it.",
-    "The GPU is idle, and the host is in a call that launches work.",
-    "The GPU is idle, and the host is in a span, but in none of these calls.",
-    "The GPU is idle, and the host is in no span.",
-];
-
-/// Returns the time of a step: that of the findings, which is the one that savings are a part of, or else the median.
-fn step(report: &Report, findings: &[Finding]) -> Option<Duration> {
-    findings.first().map(|finding| finding.step).or_else(|| report.steps().percentile(50.0))
-}
 
 /// Writes the headline: the time of a step and where it goes.
-pub(super) fn write(
-    report: &Report,
-    (breakdowns, ranks): (&Breakdowns, &Ranks),
-    contents: &Contents,
-    names: &mut Names,
-    section: &mut Object<'_>,
-) {
-    let (findings, total) = (report.findings(), breakdowns.total());
-    match step(report, &findings) {
-        Some(step) => section.number("step", step.as_nanos()),
+pub(super) fn write(report: &Report, ranks: &Ranks, contents: &Contents, names: &mut Names, section: &mut Object<'_>) {
+    let (step, parts) = (report.step_time(), report.step_parts().unwrap_or_default());
+    match step {
+        Some(step) => section.number("step", step.mean.as_nanos()),
         None => section.null("step"),
     }
     section.string("recorded", &units::time(report.recorded()));
-    section.array("parts", |array| breakdowns.names().for_each(|part| array.string(part)));
-    section.array("values", |array| total.means().iter().for_each(|part| array.number(part.as_nanos())));
-    let has_gpu = breakdowns.iter().any(|(_, device, _)| device.is_some());
-    let help = |line: &&str| if has_gpu { (*line).to_owned() } else { line.replace("The GPU is idle, and the", "The") };
-    section.array("help", |array| HELP.iter().map(help).for_each(|line| array.string(&line)));
+    section.array("parts", |array| ranks.part_names().for_each(|part| array.string(part)));
+    section.array("values", |array| {
+        StepPart::ALL.iter().for_each(|part| array.number(parts.of(*part).as_nanos()));
+    });
+    let help = |part: &StepPart| match ranks.have_gpu() {
+        true => part.help().to_owned(),
+        false => part.help().replace("The GPU is idle, and the", "The"),
+    };
+    section.array("help", |array| StepPart::ALL.iter().for_each(|part| array.string(&help(part))));
     contents.write(names, section);
-    section.string("basis", &basis(breakdowns, ranks));
+    section.string("basis", &basis(report, ranks));
     section.array("figures", |figures| write_figures(report, ranks, figures));
     if let Some((text, is_problem)) = ranks.summary() {
         section.string("ranks", &text);
@@ -53,23 +33,20 @@ pub(super) fn write(
     }
 }
 
-/// Returns what the bar is made of.
-fn basis(breakdowns: &Breakdowns, ranks: &Ranks) -> String {
-    let total = breakdowns.total();
-    let rows = breakdowns.iter().len();
-    let of = match (rows, ranks.count()) {
-        (0 | 1, _) => String::new(),
-        (rows, ranks) if rows == ranks => format!(" of {ranks} ranks"),
-        (rows, 2..) => format!(" of {rows} GPUs of {} ranks", ranks.count()),
-        (rows, _) => format!(" of {rows} GPUs"),
-    };
-    let steps = if total.steps == 1 { "step" } else { "steps" };
-    let slow = match breakdowns.slow() {
-        0 => String::new(),
-        1 => "; a very slow step is left out".to_owned(),
-        slow => format!("; {slow} very slow steps are left out"),
-    };
-    format!("mean {} of {} recorded {steps}{of}{slow}", units::time(total.mean()), total.steps)
+/// Returns what the headline is about.
+fn basis(report: &Report, ranks: &Ranks) -> String {
+    let Some(step) = report.step_time() else { return String::new() };
+    let steps = if step.steps == 1 { "step" } else { "steps" };
+    let of = if ranks.are_several() { " of the slowest rank" } else { "" };
+    let mut basis = format!("mean of {} recorded {steps}{of}", step.steps);
+    if step.host_runs_ahead() {
+        basis += &format!("; the host takes {} of it and runs ahead of the GPU", units::time(step.host));
+    }
+    match step.outliers {
+        0 => basis,
+        1 => basis + "; 1 outlier is left out",
+        outliers => basis + &format!("; {outliers} outliers are left out"),
+    }
 }
 
 /// Writes other figures that people look for, each with the section that it is from.
@@ -105,7 +82,7 @@ pub(super) fn write_finding(finding: &Finding, row: Option<usize>, timelines: &T
     item.array("saving", |array| write_saving(finding.saving, array));
     item.number("step", finding.step.as_nanos());
     item.float("percent", finding.percent());
-    item.array("parts", |array| parts(finding.kind).iter().for_each(|&part| array.number(part)));
+    item.array("parts", |array| parts(finding.kind).iter().for_each(|&part| array.number(part as u8)));
     item.array("path", |path| finding.path.iter().for_each(|name| path.string(name)));
     match &finding.location {
         Some(location) => item.string("location", location),
@@ -146,18 +123,23 @@ fn write_saving(saving: Saving, array: &mut Array<'_>) {
     [saving.least, saving.likely, saving.most].iter().for_each(|time| array.number(time.as_nanos()));
 }
 
-/// Returns the parts of a step, see [`Breakdowns::PARTS`], that a kind of finding is about; none if it is about all.
-fn parts(kind: FindingKind) -> &'static [u8] {
+/// Returns the parts of a step that a kind of finding is about; none if it is about all.
+fn parts(kind: FindingKind) -> &'static [StepPart] {
+    use StepPart::{Communication, Compute, Copies, Host, Input, Launching, Other, Synchronizing};
     match kind {
-        FindingKind::InputBound => &[3],
-        FindingKind::HostSync => &[4, 5, 6],
-        FindingKind::LargeReadback | FindingKind::PageableCopy | FindingKind::TinyCopies => &[2, 4, 5],
-        FindingKind::ExposedCopy | FindingKind::SameBytesAgain => &[2],
-        FindingKind::LaunchBound | FindingKind::TensorByTensor => &[5, 6],
-        FindingKind::HostWork | FindingKind::KernelLoading | FindingKind::HostWait => &[6, 7],
-        FindingKind::BlockingAllocation => &[4, 6, 7],
-        FindingKind::SmallGrid | FindingKind::NoTensorCores | FindingKind::LowClock | FindingKind::UnfusedChain => &[0],
-        FindingKind::ExposedCollective | FindingKind::SlowRank => &[1],
+        FindingKind::InputBound => &[Input],
+        FindingKind::HostSync => &[Synchronizing, Launching, Host],
+        FindingKind::LargeReadback | FindingKind::PageableCopy | FindingKind::TinyCopies => {
+            &[Copies, Synchronizing, Launching]
+        }
+        FindingKind::ExposedCopy | FindingKind::SameBytesAgain => &[Copies],
+        FindingKind::LaunchBound | FindingKind::TensorByTensor => &[Launching, Host],
+        FindingKind::HostWork | FindingKind::KernelLoading | FindingKind::HostWait => &[Host, Other],
+        FindingKind::BlockingAllocation => &[Synchronizing, Host, Other],
+        FindingKind::SmallGrid | FindingKind::NoTensorCores | FindingKind::LowClock | FindingKind::UnfusedChain => {
+            &[Compute]
+        }
+        FindingKind::ExposedCollective | FindingKind::SlowRank => &[Communication],
         _ => &[],
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn write(name: Option<&str>, run: &RunFacts, report: &Report, section
     });
     section.array("notes", |notes| {
         let unrecorded = run.unrecorded.get().cloned().unwrap_or_default();
-        if let Some(cost) = RecordingCost::of(&unrecorded.into(), report.steps()) {
+        if let Some(cost) = RecordingCost::of(unrecorded, report.steps().on_host()) {
             notes.string(&cost.to_string());
         }
         // The findings have their own section.

@@ -10,7 +10,7 @@ use super::{
     paths::Paths,
     ranks::Ranks,
     roofline::Roofline,
-    steps::{Breakdowns, StepSeries},
+    steps::StepSeries,
     tables::{self, SpanTree},
     timeline::Timelines,
     window::{self, WindowCharts},
@@ -21,10 +21,10 @@ use crate::{
         exporter::{Run, StepSummary},
         json::{Array, Json, Object},
     },
-    report::{Leaks, Report, StepTimes, units},
-    trace::{Step, StepId, Trace},
+    report::{Leaks, Report, units},
+    trace::{StepId, Trace},
 };
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 /// The report of a run as one HTML page, for traces kept in memory or read from files. `Display` writes the page.
 ///
@@ -58,7 +58,6 @@ pub struct HtmlReport {
     recorded: StepSeries,
     /// The first and the last step of each window.
     windows: Vec<(u64, u64, u32)>,
-    breakdowns: Breakdowns,
     contents: Contents,
     charts: Vec<WindowCharts>,
     /// The number of windows without charts because there are too many.
@@ -107,12 +106,9 @@ impl HtmlReport {
         if let ([first, ..], [.., last], true) = (trace.steps(), trace.steps(), self.windows.len() < Self::WINDOWS) {
             self.windows.push((first.number(), last.number(), trace.window()));
         }
-        for step in whole_steps(trace) {
-            self.recorded.add(step.number(), step.duration());
-        }
-        let typical = self.breakdowns.add(window, self.longest_typical());
-        self.contents.add(trace, &typical, &mut self.names);
-        match WindowCharts::of(trace) {
+        window.step_intervals().iter().for_each(|step| self.recorded.add(step.step, step.time()));
+        self.contents.add(window, &mut self.names);
+        match WindowCharts::of(window) {
             Some(_) if self.charts.len() >= Self::CHARTS => self.more_charts += 1,
             charts => self.charts.extend(charts),
         }
@@ -141,12 +137,6 @@ impl HtmlReport {
         #[cfg(feature = "serving")]
         self.report.set_requests(self.run.requests.as_ref().map(|recorder| recorder.requests()).unwrap_or_default());
         self.report.add_followed(self.run.followed.get().cloned().unwrap_or_default());
-    }
-
-    /// Returns the longest time that a typical step takes, if known.
-    fn longest_typical(&self) -> Duration {
-        let slow = self.report.steps().slow();
-        slow.last().map_or(Duration::MAX, |step| step.duration.saturating_sub(Duration::from_nanos(1)))
     }
 
     /// Adds the timeline of a window. The steps shown by findings, a typical step and the slowest are kept in full.
@@ -184,9 +174,9 @@ impl HtmlReport {
             document.string("title", &self.title());
             document.string("made", concat!("Made by kernspan ", env!("CARGO_PKG_VERSION"), "."));
             document.array_of_lines("sections", |sections| {
-                let ranks = Ranks::of(&self.breakdowns, &self.report.rank_waits());
+                let ranks = Ranks::of(&self.report);
                 section(sections, "answer", "Step", "answer", |section| {
-                    answer::write(&self.report, (&self.breakdowns, &ranks), &self.contents, &mut names, section);
+                    answer::write(&self.report, &ranks, &self.contents, &mut names, section);
                 });
                 let mut notes: Vec<_> = match self.report.leaks() {
                     Leaks::Found(leaks) => leaks.iter().map(ToString::to_string).collect(),
@@ -204,9 +194,9 @@ impl HtmlReport {
                     table(sections, id, title, &grid);
                 }
                 self.write_findings(sections, &tree);
-                if ranks.are_several() || self.breakdowns.iter().len() > 1 {
+                if ranks.gpus() > 1 {
                     let title = if ranks.are_several() { "Ranks" } else { "GPUs" };
-                    table(sections, "ranks", title, &ranks.table(&self.breakdowns, &mut names));
+                    table(sections, "ranks", title, &ranks.table(&mut names));
                 }
                 self.write_steps(sections);
                 self.write_timeline(sections);
@@ -235,10 +225,13 @@ impl HtmlReport {
         if !steps.is_empty() {
             section(sections, "steps", "Steps", "steps", |section| {
                 let note = match self.steps.is_empty() {
-                    true => "steps that were not recorded are not in traces".to_owned(),
-                    false => format!("{} steps in all; windows that were recorded are shaded", self.steps.count()),
+                    true => "Recorded steps, each until the host and the GPU were done with it.".to_owned(),
+                    false => format!(
+                        "All {} steps, by their durations on the host; windows that were recorded are shaded.",
+                        self.steps.count()
+                    ),
                 };
-                section.string("note", &format!("{}; {note}.", self.report.steps()));
+                section.string("note", &note);
                 steps.write(section);
                 section.array("windows", |array| {
                     for (first, last, window) in &self.windows {
@@ -247,9 +240,6 @@ impl HtmlReport {
                         });
                     }
                 });
-                let median = self.report.steps().percentile(50.0).unwrap_or_default();
-                section.number("median", median.as_nanos());
-                section.float("slow", StepTimes::SLOW);
             });
         }
     }
@@ -352,10 +342,6 @@ impl HtmlReport {
             section(sections, "gpu-flame", "GPU flame graph", "flame", |section| self.paths.write_gpu(section));
         }
     }
-}
-
-fn whole_steps(trace: &Trace) -> impl Iterator<Item = &Step> {
-    trace.steps().iter().filter(|step| !step.cut().any())
 }
 
 fn section(sections: &mut Array<'_>, id: &str, title: &str, kind: &str, write: impl FnOnce(&mut Object<'_>)) {

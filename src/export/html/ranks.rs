@@ -3,18 +3,18 @@
 use super::{
     cell::{Grid, Unit},
     packed::Names,
-    steps::{BreakdownSum, Breakdowns},
 };
 use crate::{
-    analysis::{LateRank, RankWaits},
-    report::units,
+    analysis::{LateRank, RankWaits, StepPart},
+    report::{GpuStepParts, Report, units},
 };
 use std::time::Duration;
 
 /// The ranks of a run side by side.
 #[derive(Debug)]
 pub(super) struct Ranks {
-    /// A step of each rank on average. Of several GPUs, the slowest counts.
+    gpus: Vec<GpuStepParts>,
+    /// The time of a step of each rank.
     steps: Vec<(u32, Duration)>,
     late: Vec<LateRank>,
 }
@@ -23,16 +23,37 @@ impl Ranks {
     /// Ranks differ if the longest step takes this many times longer than the shortest.
     const DIFFERENT: f64 = 1.05;
 
-    pub(super) fn of(breakdowns: &Breakdowns, waits: &RankWaits) -> Self {
-        let mut steps: Vec<(u32, Duration)> = Vec::new();
-        // In the order of the ranks.
-        for (rank, _, sum) in breakdowns.iter() {
-            match steps.last_mut().filter(|(last, _)| *last == rank) {
-                Some((_, slowest)) => *slowest = (*slowest).max(sum.mean()),
-                None => steps.push((rank, sum.mean())),
-            }
-        }
-        Self { steps, late: waits.late().to_vec() }
+    pub(super) fn of(report: &Report) -> Self {
+        let gpus = report.steps().parts_by_gpu();
+        let mut steps: Vec<_> = gpus.iter().map(|row| (row.rank, row.parts.total())).collect();
+        // The parts of each GPU of a rank add up to its step.
+        steps.dedup_by_key(|(rank, _)| *rank);
+        let waits: RankWaits = report.rank_waits();
+        Self { gpus, steps, late: waits.late().to_vec() }
+    }
+
+    /// Returns the number of GPUs of all ranks; a rank without counts for one.
+    pub(super) fn gpus(&self) -> usize {
+        self.gpus.len()
+    }
+
+    /// Returns whether any rank used a GPU.
+    pub(super) fn have_gpu(&self) -> bool {
+        self.gpus.iter().any(|row| row.device.is_some())
+    }
+
+    /// Returns the names of the parts of a step, in the order of [`StepPart::ALL`].
+    pub(super) fn part_names(&self) -> impl Iterator<Item = &'static str> {
+        let has_gpu = self.have_gpu();
+        StepPart::ALL.into_iter().map(move |part| match (part, has_gpu) {
+            (StepPart::Input, true) => "input, GPU idle",
+            (StepPart::Synchronizing, true) => "synchronizing, GPU idle",
+            (StepPart::Launching, true) => "launching, GPU idle",
+            (StepPart::Host, true) => "host, GPU idle",
+            (StepPart::Other, true) => "outside of spans, GPU idle",
+            (StepPart::Other, false) => "outside of spans",
+            (part, _) => part.as_str(),
+        })
     }
 
     /// Returns how many there are.
@@ -70,26 +91,26 @@ impl Ranks {
     }
 
     /// Returns the table: a step of each rank and GPU on average, with late ranks marked.
-    pub(super) fn table(&self, breakdowns: &Breakdowns, names: &mut Names) -> Grid {
+    pub(super) fn table(&self, names: &mut Names) -> Grid {
         let is_late = |rank: u32| self.late.iter().any(|late| late.rank == rank);
-        let rows: Vec<(String, bool, BreakdownSum)> = breakdowns
-            .iter()
-            .map(|(rank, device, sum)| {
-                let gpu = device.map_or_else(String::new, |device| format!(", GPU {device}"));
-                (format!("rank {rank}{gpu}"), is_late(rank), *sum)
-            })
-            .collect();
+        let rows = &self.gpus;
+        let label = |row: &GpuStepParts| {
+            let gpu = row.device.map_or_else(String::new, |device| format!(", GPU {device}"));
+            format!("rank {}{gpu}", row.rank)
+        };
+        let labels: Vec<String> = rows.iter().map(label).collect();
         let mut grid = Grid::default();
-        grid.names("Rank", &rows, names, |(label, ..)| label);
-        grid.column(("Note", Unit::Word, ""), &rows, |(_, late, _)| if *late { "late" } else { "" }.to_owned());
-        grid.column(("Steps", Unit::Number, ""), &rows, |(.., sum)| u64::from(sum.steps));
-        grid.column(("Step", Unit::Time, "mean"), &rows, |(.., sum)| sum.mean());
+        grid.names("Rank", &labels, names, |label| label);
+        grid.column(("Note", Unit::Word, ""), rows, |row| if is_late(row.rank) { "late" } else { "" }.to_owned());
+        grid.column(("Steps", Unit::Number, "without outliers"), rows, |row| row.steps);
+        grid.column(("Step", Unit::Time, "mean"), rows, |row| row.parts.total());
         let help = "a step without communication, in which ranks wait for each other";
-        grid.column(("Own time", Unit::Total, help), &rows, |(.., sum)| sum.own());
-        for (part, title) in Breakdowns::PARTS.iter().enumerate() {
-            grid.column((title, Unit::Time, "mean of a step"), &rows, |(.., sum)| -> Duration { sum.means()[part] });
+        let own = |row: &GpuStepParts| row.parts.total().saturating_sub(row.parts.exposed_communication);
+        grid.column(("Own time", Unit::Total, help), rows, own);
+        for (part, title) in StepPart::ALL.into_iter().zip(self.part_names()) {
+            grid.column((title, Unit::Time, "mean of a step"), rows, |row| row.parts.of(part));
         }
-        grid.mark(rows.iter().enumerate().filter(|(_, row)| row.1).map(|(index, _)| index).collect());
+        grid.mark(rows.iter().enumerate().filter(|(_, row)| is_late(row.rank)).map(|(index, _)| index).collect());
         grid
     }
 }
@@ -98,34 +119,29 @@ impl Ranks {
 mod tests {
     use super::Ranks;
     use crate::{
-        analysis::Analysis,
-        export::html::{packed::Names, steps::Breakdowns},
+        export::html::packed::Names,
         report::Report,
         trace::{Trace, sample},
     };
-    use std::time::Duration;
 
-    fn of(traces: &[Trace]) -> (Ranks, Breakdowns) {
-        let mut breakdowns = Breakdowns::default();
-        traces.iter().for_each(|trace| drop(breakdowns.add(&Analysis::of(trace), Duration::MAX)));
-        (Ranks::of(&breakdowns, &Report::of(traces).rank_waits()), breakdowns)
+    fn of(traces: &[Trace]) -> Ranks {
+        Ranks::of(&Report::of(traces))
     }
 
     #[test]
     fn alike_ranks_are_not_late_and_one_rank_says_nothing() {
-        let (ranks, _) = of(&sample::late_ranks(&[(100, 1000); 3]));
+        let ranks = of(&sample::late_ranks(&[(100, 1000); 3]));
         assert_eq!(ranks.summary().map(|(_, is_problem)| is_problem), Some(false));
-        let (one, _) = of(&[sample::gpu_trace()]);
-        assert_eq!(one.summary(), None);
+        assert_eq!(of(&[sample::gpu_trace()]).summary(), None);
     }
 
     #[test]
     fn the_rank_that_others_wait_for_is_named_and_marked() {
-        let (ranks, breakdowns) = of(&sample::late_ranks(&[(100, 1000), (100, 1400), (100, 1000)]));
+        let ranks = of(&sample::late_ranks(&[(100, 1000), (100, 1400), (100, 1000)]));
         let (text, is_problem) = ranks.summary().unwrap();
         let start = "Of 3 ranks, rank 1 is late: the others wait for it for 400 µs of a step";
         assert!(is_problem && text.starts_with(start), "{text}");
-        let table = format!("{:?}", ranks.table(&breakdowns, &mut Names::default()));
+        let table = format!("{:?}", ranks.table(&mut Names::default()));
         assert!(table.contains("marked: [1]"), "{table}");
     }
 }

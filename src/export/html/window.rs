@@ -2,10 +2,10 @@
 //! Also the chart of a memory over the whole run.
 
 use crate::{
-    analysis::MemorySeries,
+    analysis::{Analysis, Interval, Intervals, MemorySeries, StepInterval, percent_of},
     export::json::{Array, Object},
     report::{Average, MemoryPeak},
-    trace::{Allocation, DeviceId, MemoryChange, Timestamp, Trace},
+    trace::{Allocation, DeviceId, MemoryChange, Timestamp, Trace, Work},
 };
 use rustc_hash::FxHashMap;
 use std::{collections::BTreeMap, time::Duration};
@@ -24,20 +24,27 @@ pub(super) fn point(trace: &Trace, at: Timestamp) -> usize {
 #[derive(Debug)]
 pub(super) struct WindowCharts {
     label: String,
-    duration: Duration,
-    /// The number and the start of each step, from the start of the window.
-    steps: Vec<(u64, Duration)>,
+    /// The time until the GPUs had done all work of the window, and until the window closed on the host.
+    durations: [Duration; 2],
+    /// The number and the start of each step from the start of the window: of its [interval](StepInterval), and on the
+    /// host.
+    steps: [Vec<(u64, Duration)>; 2],
     busy: Vec<(DeviceId, Vec<f64>)>,
     memory: Vec<MemoryCurve>,
 }
 
 impl WindowCharts {
     /// Returns the charts of a window, or `None` if no GPU did anything.
-    pub(super) fn of(trace: &Trace) -> Option<Self> {
-        let (busy, memory) = (busy(trace), MemoryCurve::of_devices(trace));
+    pub(super) fn of(window: &Analysis<'_>) -> Option<Self> {
+        let trace = window.trace();
+        // If the host runs ahead, the GPU works on steps of the window long after it has closed.
+        let end = trace.work().map(Work::end).max().map_or(trace.end(), |last| last.max(trace.end()));
+        let (busy, memory) = (busy(trace, end), MemoryCurve::of_devices(trace));
         if (busy.is_empty() && memory.is_empty()) || trace.duration().is_zero() {
             return None;
         }
+        let starts = |step: &StepInterval| (step.step, step.start.since(trace.start()));
+        let gpu_steps = window.step_intervals().iter().map(starts).collect();
         let steps = trace.steps().iter().map(|step| (step.number(), step.start().since(trace.start()))).collect();
         let rank = match trace.metadata().world_size {
             0 | 1 => String::new(),
@@ -45,8 +52,8 @@ impl WindowCharts {
         };
         Some(Self {
             label: format!("window {}{rank}", trace.window()),
-            duration: trace.duration(),
-            steps,
+            durations: [end.since(trace.start()), trace.duration()],
+            steps: [gpu_steps, steps],
             busy,
             memory,
         })
@@ -57,7 +64,7 @@ impl WindowCharts {
         for (device, busy) in &self.busy {
             charts.object(|chart| {
                 chart.string("title", &format!("GPU {device} busy, {}", self.label));
-                self.write_axes(chart);
+                self.write_axes(true, chart);
                 chart.string("unit", "percent");
                 chart.number("top", 100);
                 chart.array("lines", |lines| {
@@ -75,16 +82,18 @@ impl WindowCharts {
         for curve in &self.memory {
             charts.object(|chart| {
                 chart.string("title", &format!("memory of GPU {} in use, {}", curve.device(), self.label));
-                self.write_axes(chart);
+                self.write_axes(false, chart);
                 curve.write(chart);
             });
         }
     }
 
-    fn write_axes(&self, chart: &mut Object<'_>) {
-        chart.number("duration", self.duration.as_nanos());
+    /// Writes the axes of what happens on GPUs, or else on the host.
+    fn write_axes(&self, is_gpu: bool, chart: &mut Object<'_>) {
+        let side = usize::from(!is_gpu);
+        chart.number("duration", self.durations[side].as_nanos());
         chart.array("steps", |array| {
-            for (number, start) in &self.steps {
+            for (number, start) in &self.steps[side] {
                 array.array(|step| {
                     step.number(*number);
                     step.number(start.as_nanos());
@@ -103,28 +112,15 @@ fn round(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
-/// Returns for each GPU the percentage of the time of each point in which it did anything.
-fn busy(trace: &Trace) -> Vec<(DeviceId, Vec<f64>)> {
-    let width = trace.duration().as_secs_f64() / POINTS as f64;
+/// Returns for each GPU the percentage of the time of each point in which it did anything, until `end`.
+fn busy(trace: &Trace, end: Timestamp) -> Vec<(DeviceId, Vec<f64>)> {
+    let width = end.since(trace.start()) / POINTS as u32;
     let curve = |device| {
         let work = trace.work().filter(|work| work.stream().device() == device);
-        let mut intervals: Vec<_> = work.map(|work| (work.start(), work.end())).collect();
-        intervals.sort_unstable();
-        let mut busy = vec![0.0; POINTS];
-        let mut until = trace.start();
-        for (start, end) in intervals {
-            let (start, end) = (start.max(until), end.min(trace.end()));
-            if start >= end {
-                continue;
-            }
-            until = end;
-            let [from, to] = [start, end].map(|at| at.since(trace.start()).as_secs_f64() / width);
-            for (index, share) in busy.iter_mut().enumerate().take(point(trace, end) + 1).skip(point(trace, start)) {
-                let (left, right) = (from.max(index as f64), to.min((index + 1) as f64));
-                *share += 100.0 * (right - left).max(0.0);
-            }
-        }
-        (device, busy.iter().map(|share: &f64| share.min(100.0)).collect())
+        let busy = Intervals::new(work.map(Interval::of).collect());
+        let start = |point: usize| trace.start() + width * point as u32;
+        let percent = |point| percent_of(busy.covered(start(point), start(point + 1)), width);
+        (device, (0..POINTS).map(percent).collect())
     };
     DeviceId::distinct(trace.work().map(|work| work.stream().device())).into_iter().map(curve).collect()
 }

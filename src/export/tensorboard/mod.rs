@@ -249,12 +249,12 @@ impl Exporter for TensorBoard {
         let trace = window.trace();
         let mut files = Vec::new();
         // Before the file is locked, since every step waits for the lock.
-        let steps = if self.live { Vec::new() } else { self.scalars.of_trace(trace) };
+        let steps = if self.live { Vec::new() } else { self.scalars.of_window(window) };
         let of_window = scalars::of_window(window);
         let findings = configuration::findings(window);
         // The profile takes by far the longest. Written first, it leaves nothing if the process is killed meanwhile.
         let run_id = if self.live { self.run_id.clone() } else { RunId::from_env() };
-        let profile = Capture::new(trace, run_id.as_ref()).write(&self.folder, |out| profile::write(trace, out));
+        let profile = Capture::new(trace, run_id.as_ref()).write(&self.folder, |out| profile::write(window, out));
         let shared = self.file(trace.metadata(), trace.start(), None);
         let mut file = shared.lock();
         steps.iter().for_each(|(at, step, summary)| file.add(*at, *step, summary));

@@ -3,9 +3,9 @@
 
 use super::{capture::FailedProfiles, events_file::SharedFile, summary::Summary, tag};
 use crate::{
-    analysis::Analysis,
+    analysis::{Analysis, StepInterval},
     export::exporter::{ExportResult, StepExporter, StepSummary},
-    trace::{Step, Timestamp, Trace, convention},
+    trace::{Step, Timestamp, convention},
 };
 use rustc_hash::FxHashMap;
 use std::{error::Error, time::Duration};
@@ -69,11 +69,13 @@ impl StepScalars {
 
     /// Returns the scalars of each step of a trace, with the step's end and its number, for a trace exported without a
     /// run.
-    pub(super) fn of_trace(&mut self, trace: &Trace) -> Vec<(Timestamp, u64, Summary)> {
-        let mut found = Vec::new();
-        for step in trace.steps() {
+    pub(super) fn of_window(&mut self, window: &Analysis<'_>) -> Vec<(Timestamp, u64, Summary)> {
+        let (trace, mut found) = (window.trace(), Vec::new());
+        let mut whole = window.step_intervals().iter().peekable();
+        for (id, step) in trace.step_ids().zip(trace.steps()) {
             let counters: Vec<_> = trace.counters_in(step).collect();
-            let duration = Some(step.duration()).filter(|_| !step.cut().any() && has_time(step.number()));
+            let time = whole.next_if(|whole| whole.id == id).map(StepInterval::time);
+            let duration = time.filter(|_| has_time(step.number()));
             found.push((step.end(), self.number(step.number()), self.of(duration, counters.into_iter())));
         }
         found
@@ -227,13 +229,13 @@ mod tests {
         let samples = vec![(at(0), 1.0), (at(99), 2.0), (at(200), 3.0)];
         trace.counters.push(Counter { name: "loss".into(), samples });
         trace.steps[1].cut.end = true;
-        let [first, second] = StepScalars::new(None, 10).of_trace(&trace).try_into().unwrap();
+        let [first, second] = StepScalars::new(None, 10).of_window(&Analysis::of(&trace)).try_into().unwrap();
         let expected = summary(&[("step/time_ms", 0.1), ("step/per_second", 10_000.0), ("loss", 2.0)]);
         assert_eq!((first.0, first.1, first.2.as_bytes()), (at(100), 15, &expected[..]));
         assert_eq!((second.0, second.1, second.2.as_bytes()), (at(200), 16, &[][..]));
         // The first of the run has everything before the loop in it.
         trace.steps[0].number = 0;
-        let first = &StepScalars::new(None, 10).of_trace(&trace)[0];
+        let first = &StepScalars::new(None, 10).of_window(&Analysis::of(&trace))[0];
         assert_eq!((first.1, first.2.as_bytes()), (10, &summary(&[("loss", 2.0)])[..]));
     }
 

@@ -92,7 +92,8 @@ fn a_list_speaks_of_one_step() {
     let all = merged(&[host.trace()]);
     let kinds: Vec<_> = all.iter().map(|it| it.kind).collect();
     assert_eq!(kinds, [FindingKind::InputBound, FindingKind::OutlierSteps]);
-    assert!(all.iter().all(|it| it.step == Duration::from_millis(10)), "{all:#?}");
+    // The steps without outliers take 10 ms, and all steps 13 ms.
+    assert_eq!([&all[0], &all[1]].map(|it| it.step.as_millis()), [10, 13]);
 }
 
 #[test]

@@ -37,8 +37,8 @@ impl Report {
     }
 
     /// Returns the usage of each GPU in each recorded step.
-    pub fn gpu_steps(&self) -> &GpuSteps {
-        &self.gpus.steps
+    pub fn gpu_steps(&self) -> GpuSteps {
+        GpuSteps::of(self.steps(), &self.gpus.no_mfu)
     }
 
     /// Returns what lines of the program allocated on the heap, if [`heap_lines`](crate::ProfilerBuilder::heap_lines)

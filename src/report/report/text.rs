@@ -7,20 +7,20 @@ use crate::report::CountersBy;
 use crate::report::requests::RequestTable;
 use crate::{
     hint::Hint,
-    report::{Leaks, step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles},
+    report::{Leaks, units, wrap::wrap, written_files::WrittenFiles},
 };
 use std::fmt;
 
 impl Report {
     /// Writes how long a step takes, what recording cost, and which steps were slow.
     fn write_steps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.typical_step().iter().try_for_each(|step| writeln!(f, "{step}"))?;
+        self.step_time().iter().try_for_each(|step| writeln!(f, "{step}"))?;
         self.recording_cost().iter().try_for_each(|cost| writeln!(f, "{cost}"))?;
-        let slow = self.steps.slow();
+        let slow = self.steps().slow();
         slow.iter().take(Self::SLOW_STEPS).try_for_each(|step| writeln!(f, "{step}"))?;
         match slow.len().saturating_sub(Self::SLOW_STEPS) {
             0 => Ok(()),
-            more => writeln!(f, "and {more} more took over {} times the median", StepTimes::SLOW),
+            more => writeln!(f, "and {more} more outliers"),
         }
     }
 
@@ -34,14 +34,12 @@ impl Report {
             write!(f, " of {}", count(calls, "call"))?;
         }
         write!(f, " in {} ({} total)", count(self.windows.into(), "window"), units::time(self.recorded))?;
-        let is_ahead = self.typical_step().is_some_and(|step| step.host_runs_ahead());
-        match (self.steps.is_empty(), is_ahead) {
-            (true, _) => writeln!(f)?,
-            (false, true) => writeln!(f, "; on the host, {}", self.steps)?,
-            (false, false) => writeln!(f, "; {}", self.steps)?,
+        match self.steps().count() {
+            0 => writeln!(f)?,
+            steps => writeln!(f, "; {}", count(steps, "step"))?,
         }
         self.write_steps(f)?;
-        write!(f, "{}", self.gpus)?;
+        write!(f, "{}{}", self.gpu_steps(), self.gpus)?;
         self.sampling().iter().try_for_each(|sampling| writeln!(f, "{sampling}"))?;
         let completeness = self.completeness();
         writeln!(f, "{completeness}")?;
@@ -198,13 +196,14 @@ impl serde::Serialize for Report {
         let more = more + if stacks { 3 } else { 0 } + if vitals { 2 } else { 0 };
         let more = more + usize::from(self.has_modes());
         let more = more + usize::from(process_cpu.is_some()) + usize::from(requests.is_some());
-        let mut report = serializer.serialize_struct("Report", 26 + more)?;
+        let mut report = serializer.serialize_struct("Report", 27 + more)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
         report.serialize_field("calls", &self.calls())?;
-        report.serialize_field("typical_step", &self.typical_step())?;
-        report.serialize_field("steps", &self.steps)?;
+        report.serialize_field("step_time", &self.step_time())?;
+        report.serialize_field("step_parts", &self.step_parts())?;
+        report.serialize_field("steps", self.steps())?;
         report.serialize_field("recording_cost", &self.recording_cost())?;
         report.serialize_field("averages", &self.averages().limit(usize::MAX).rows())?;
         report.serialize_field("gpu", &self.gpus.state.to_string())?;
@@ -223,7 +222,7 @@ impl serde::Serialize for Report {
             report.serialize_field("module_counters", &rows(CountersBy::Module))?;
             report.serialize_field("kernel_counters", &rows(CountersBy::Kernel))?;
         }
-        report.serialize_field("gpu_steps", &self.gpus.steps)?;
+        report.serialize_field("gpu_steps", &self.gpu_steps())?;
         report.serialize_field("attributions", &self.gpus.attributions)?;
         report.serialize_field("memory", &self.memory().peaks().collect::<Vec<_>>())?;
         report.serialize_field("memory_series", self.memory_series())?;

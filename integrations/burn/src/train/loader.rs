@@ -36,7 +36,7 @@ use tracing::span::EnteredSpan;
 ///     let batch = batch?;
 ///     // forward, backward, optimizer
 /// }
-/// assert_eq!(profiler.finish()?.steps().times().len(), 3);
+/// assert_eq!(profiler.finish()?.steps().count(), 3);
 /// # Ok(())
 /// # }
 /// ```

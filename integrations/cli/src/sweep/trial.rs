@@ -134,7 +134,7 @@ pub(super) struct Measured {
     pub(super) watts: Option<f64>,
     #[serde(skip)]
     pub(super) counters: RunCounters,
-    /// Where the time of a step went on average: see [`kernspan::analysis::StepBreakdown`].
+    /// Where the time of a step went on average: see [`kernspan::analysis::StepParts`].
     pub(super) parts: BTreeMap<&'static str, Duration>,
     /// The part `host` by the name of the innermost span.
     pub(super) host_by_span: BTreeMap<String, Duration>,
@@ -144,30 +144,29 @@ impl Measured {
     /// Returns the figures of a run, or the reason why there are none.
     pub(super) fn of(read: &Read) -> Result<Self, String> {
         let report = read.report();
-        let steps = report.steps();
-        let percentile = |percent| steps.percentile(percent).filter(|time| !time.is_zero());
-        let (Some(median), Some(mean)) = (percentile(50.0), steps.mean()) else {
-            return Err("no whole step was recorded".to_owned());
-        };
+        let step = report.step_time().filter(|step| !step.mean.is_zero());
+        let Some(step) = step else { return Err("no whole step was recorded".to_owned()) };
         let counters = RunCounters::of(read.traces());
         let mut measured = Self {
-            steps: steps.count(),
-            median,
-            lower_quartile: percentile(25.0).unwrap_or(median),
-            upper_quartile: percentile(75.0).unwrap_or(median),
-            mean,
+            steps: report.steps().count(),
+            median: step.median,
+            lower_quartile: step.lower,
+            upper_quartile: step.upper,
+            mean: step.mean,
+            parts: report.step_parts().unwrap_or_default().iter().map(|(part, time)| (part.as_str(), time)).collect(),
             watts: counters.watts,
             counters,
             peak_memory: report.memory().peaks().map(|peak| peak.in_use).max(),
             ..Self::default()
         };
         measured.add_gpus(&report);
-        measured.add_parts(read);
+        measured.add_spans(read);
         Ok(measured)
     }
 
     fn add_gpus(&mut self, report: &Report) {
-        let devices = report.gpu_steps().devices();
+        let steps = report.gpu_steps();
+        let devices = steps.devices();
         let Some(busiest) = devices.iter().max_by_key(|device| device.usage.busy) else { return };
         let sum = |time: fn(&kernspan::analysis::GpuUsage) -> Duration| -> f64 {
             devices.iter().map(|device| time(&device.usage).as_secs_f64()).sum()
@@ -180,13 +179,10 @@ impl Measured {
         self.bottleneck = Some(Verdict::as_str(busiest.usage.verdict));
     }
 
-    fn add_parts(&mut self, read: &Read) {
+    fn add_spans(&mut self, read: &Read) {
         let mut rows = 0_u32;
         for step in read.traces().flat_map(|trace| Analysis::of(trace).step_breakdown().to_vec()) {
             rows = rows.saturating_add(1);
-            for (name, time) in step.parts() {
-                add(self.parts.entry(name).or_default(), time);
-            }
             for (name, time) in &step.host_by_span {
                 match self.host_by_span.get_mut(*name) {
                     Some(sum) => add(sum, *time),
@@ -195,7 +191,6 @@ impl Measured {
             }
         }
         let mean = |sum: &mut Duration| *sum /= rows.max(1);
-        self.parts.values_mut().for_each(mean);
         self.host_by_span.values_mut().for_each(mean);
     }
 }

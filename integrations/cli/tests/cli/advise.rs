@@ -9,7 +9,7 @@ fn advice_is_about_the_step_without_a_profiler() {
     let saving = |options: &str| {
         let advice = printed_json(&format!("advise --json {options}"), &[&file]);
         let millis = |value: &serde_json::Value| value.as_u64().unwrap() as f64 / 1e6;
-        (millis(&advice["typical_step"]["own"]), millis(&advice["findings"][0]["saving"]["likely"]))
+        (millis(&advice["step_without_recording"]), millis(&advice["findings"][0]["saving"]["likely"]))
     };
     let (step, saved) = saving("--step-time 17.3ms");
     assert!((16.7..17.9).contains(&step), "{step}");

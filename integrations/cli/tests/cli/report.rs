@@ -353,17 +353,26 @@ fn steps_have_a_line_each() {
     assert_eq!(json["percentiles"]["longest"], durations.max().unwrap());
     // One number everywhere: that of findings.
     let advice = printed_json("advise --json", &[&window("training")]);
-    assert_eq!(json["typical_step"], advice["typical_step"]);
-    assert_eq!(json["typical_step"]["own"], advice["findings"][0]["step"], "{advice}");
+    assert_eq!(json["step_time"], advice["step_time"]);
+    assert_eq!(json["step_time"]["mean"], advice["findings"][0]["step"], "{advice}");
     let both = printed("steps --width 200", &[&window("training"), &window("candle")]);
     let folder = window("training").parent().unwrap().display().to_string();
     assert!(both.starts_with(&format!("Files in {folder}:\n")) && both.matches(&folder).count() == 1, "{both}");
-    assert!(both.contains("\ncandle ") && both.contains("5 steps on the host: p50 "), "{both}");
+    assert!(both.contains("\ncandle ") && both.contains("5 steps: p50 "), "{both}");
 }
 
 #[test]
 fn the_parts_of_a_step_are_all_of_it() {
-    let parts = ["compute", "exposed_communication", "exposed_copies", "input", "synchronizing", "launching", "host"];
+    let parts = [
+        "compute",
+        "exposed_communication",
+        "exposed_copies",
+        "between_kernels",
+        "input",
+        "synchronizing",
+        "launching",
+        "host",
+    ];
     for name in WINDOWS {
         let json = printed_json("steps --breakdown --json", &[&window(name)]);
         let steps = printed_json("steps --json", &[&window(name)]);
@@ -392,8 +401,8 @@ fn slow_steps_are_marked() {
         (0..6).map(|index| event(index, 10_000 * index, if index == 4 { 9_000 } else { 1_000 })).collect();
     let input = format!(r#"{{"traceEvents": [{}]}}"#, events.join(","));
     let run = crate::run_with_input("steps -", input.as_bytes());
-    let marked: Vec<_> = run.out.lines().filter(|line| line.contains("slow: ")).collect();
+    let marked: Vec<_> = run.out.lines().filter(|line| line.contains("outlier: ")).collect();
     assert_eq!(marked.len(), 1, "{}", run.out);
-    assert!(run.out.contains("; 1 slow step is left out\n"), "{}", run.out);
-    assert!(marked[0].trim_start().starts_with("4  ") && marked[0].ends_with("slow: 9.0x median"), "{}", run.out);
+    assert!(run.out.contains("; 1 outlier is left out (2.33 ms with it)\n"), "{}", run.out);
+    assert!(marked[0].trim_start().starts_with("4  ") && marked[0].ends_with("outlier: 9.0x median"), "{}", run.out);
 }

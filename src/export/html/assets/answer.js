@@ -20,6 +20,20 @@ const FILTER = {
   },
 };
 
+// The parts of a step, in the order of `StepPart`, and their colours.
+const PART_COLORS = [
+  "var(--c0)",
+  "var(--c1)",
+  "var(--c2)",
+  "color-mix(in srgb, var(--c0) 35%, var(--c7))",
+  "var(--c3)",
+  "var(--c4)",
+  "var(--c5)",
+  "var(--c6)",
+  "var(--c7)",
+];
+const GPU_PARTS = 3;
+
 // A part without what goes for all of its kind, as a title: `host, GPU idle` is `host`.
 function shortPart(part) {
   return part.split(",")[0];
@@ -36,7 +50,6 @@ function answerSection(section) {
           { class: "headline" },
           "A step takes ",
           el("b", { "data-value": step }, UNITS.short(step)),
-          asRecorded(step),
         );
   const shown = figures.map(([text, target]) =>
     target === "" || !DATA.sections.some(({ id }) => id === target)
@@ -54,14 +67,6 @@ function answerSection(section) {
     total > 0 ? partDetails(section, total) : null,
     el("ul", { class: "figures" }, shown),
   ].filter(Boolean);
-}
-
-// Findings are about a step without the cost of recording it: says how much that is, if it is more than 2 %.
-function asRecorded(step) {
-  const median = DATA.sections.find(({ id }) => id === "steps")?.median ?? 0;
-  if (median === 0 || Math.abs(median - step) <= 0.02 * step) return null;
-  const why = median > step ? " without the cost of recording; " : " on average; the median is ";
-  return el("small", { class: "dim" }, `${why}${UNITS.short(median)}${median > step ? " as recorded" : ""}`);
 }
 
 function ranksText({ ranks }) {
@@ -84,7 +89,7 @@ function partsBar({ parts, values, help }, total) {
         class: `${kind} part-${part}`,
         "aria-pressed": "false",
         "data-value": values[part],
-        style: kind === "part" ? `flex-grow:${values[part]};--part:${color(part)}` : `--part:${color(part)}`,
+        style: kind === "part" ? `flex-grow:${values[part]};--part:${PART_COLORS[part]}` : `--part:${PART_COLORS[part]}`,
         title: `${parts[part]}: ${help[part]}`,
         on: { click: () => FILTER.set(part) },
       },
@@ -137,7 +142,7 @@ function partDetails({ parts, values, help, contents }, total) {
       { type: "button", class: "clear", on: { click: () => FILTER.set(part) } },
       "show all parts (Esc)",
     );
-    const [isGpu, isIdle] = [part < 3, parts[part].endsWith("GPU idle")];
+    const [isGpu, isIdle] = [part < GPU_PARTS, parts[part].endsWith("GPU idle")];
     const links = [
       isGpu && ["kernels", "kernels of this part"],
       ["spans", "spans of this part"],
@@ -216,7 +221,9 @@ function bounds([least, , most]) {
 
 // A link to a moment in the timeline, or only its text if the moment is not there.
 function momentLink([number, from, length, window, start], text) {
-  const said = text ?? `step ${number ?? "?"}, ${UNITS.short(from)} to ${UNITS.short(from + length)}`;
+  const place = number === null ? "" : `step ${number}, `;
+  const since = number === null ? " after the window opened" : "";
+  const said = text ?? `${place}${UNITS.short(from)} to ${UNITS.short(from + length)}${since}`;
   if (window === undefined) return el("span", { class: "dim" }, said);
   const show = () => setTimeout(() => SHOW_RANGE.show(window, start, start + length));
   return el("a", { href: "#timeline", on: { click: show } }, said);

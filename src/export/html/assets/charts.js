@@ -27,11 +27,12 @@ function gridLines(unit, top, width, height) {
 
 // The time of each step. Steps far above the median stand at the upper edge, so that the others can be told apart.
 function stepsSection(section) {
-  const { first, counts, low, high, windows, median, slow } = section;
+  const { first, counts, low, high, windows, median } = section;
   const longest = high.reduce((most, nanos) => Math.max(most, nanos), 1);
-  const cap = Math.min(longest, Math.max(slow * median, 1));
+  const regular = section.longest ?? longest;
+  const cap = Math.min(longest, Math.max(3 * median, regular, 1));
   const [from, to] = [first[0], first.at(-1) + counts.at(-1)];
-  const outliers = [...high.keys()].filter((index) => high[index] > slow * median);
+  const outliers = [...high.keys()].filter((index) => high[index] > regular);
   const above = [...high.keys()].filter((index) => high[index] > cap);
   const points = above.length === 1 ? "1 point is" : `${above.length} points are`;
   const clipped =
@@ -50,7 +51,7 @@ function stepsSection(section) {
     const times = median > 0 ? `, ${digits(high[index] / median)} times the median` : "";
     readout.textContent = `${steps}: ${range}${UNITS.time(high[index])}${times}`;
   };
-  const label = `${to - from} steps; median ${UNITS.time(median)}; ${outliers.length} over ${slow} times the median`;
+  const label = `${to - from} steps; median ${UNITS.time(median)}; ${outliers.length} outliers`;
   const chart = svg(high.length < 4 ? 110 : 220, label, (width, height) => {
     const x = (step) => LEFT + ((step - from) / (to - from)) * (width - LEFT - 6);
     const y = (nanos) => 8 + (1 - Math.min(nanos, cap) / cap) * (height - BOTTOM - 8);

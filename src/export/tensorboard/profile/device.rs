@@ -14,8 +14,7 @@ use crate::{
         work_text::{Cache, WorkKey},
     },
     trace::{
-        BatchId, Detail, Device, DeviceId, Direction, Kernel, MemoryKind, Span, SpanId, Stream, StreamId, Timestamp,
-        Trace, Work,
+        BatchId, Detail, Device, DeviceId, Direction, Kernel, MemoryKind, Span, SpanId, Stream, StreamId, Trace, Work,
     },
 };
 use rustc_hash::FxHashMap;
@@ -44,7 +43,6 @@ impl<'a> Devices<'a, '_> {
                 plane,
                 several_contexts: trace.has_several_contexts(device),
                 lines: HashSet::new(),
-                last: vec![Timestamp::default(); trace.steps().len()],
                 kernels: Cache::default(),
                 ops: FxHashMap::default(),
                 half: (None, false),
@@ -70,8 +68,6 @@ struct DeviceWriter<'a> {
     several_contexts: bool,
     /// The line numbers in use.
     lines: HashSet<u64>,
-    /// The end of the last work of each step.
-    last: Vec<Timestamp>,
     kernels: Cache<WorkKey, WorkText>,
     ops: FxHashMap<OpId, TextId>,
     /// The cause of the last piece of work, and whether it computes with 16 bits. The next one usually has the same
@@ -104,10 +100,6 @@ impl<'a> DeviceWriter<'a> {
                 activities.push(activity);
             }
             self.work(all, &mut line, work, module, half);
-            if let Some(step) = work.step_id() {
-                let last = &mut self.last[step.index()];
-                *last = work.end().max(*last);
-            }
         }
         activities.sort_unstable();
         let mut name = format!("Stream #{}({})", stream.number(), activities.join(","));
@@ -209,7 +201,7 @@ impl<'a> DeviceWriter<'a> {
     fn steps(&mut self, all: &Devices<'a, '_>) {
         let name = self.plane.event_name(STEP);
         let mut line = self.plane.line();
-        for (group, (start, end)) in (0..).zip(all.steps.device_times(all.trace, &self.last)) {
+        for (group, (start, end)) in (0..).zip(all.steps.times(all.trace)) {
             line.event(name, start, end, |stats| stats.add(Stat::GroupId, StatValue::I64(group)));
         }
         let id = self.line_id(1);

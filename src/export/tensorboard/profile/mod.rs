@@ -33,15 +33,17 @@ use self::{
     steps::Steps,
 };
 use crate::{
+    analysis::Analysis,
     export::wire,
     trace::{Gpu, Trace},
 };
 use std::io::{self, Seek, Write};
 
 /// Writes the `XSpace`, plane by plane.
-pub(super) fn write(trace: &Trace, out: &mut (impl Write + Seek)) -> io::Result<()> {
+pub(super) fn write(window: &Analysis<'_>, out: &mut (impl Write + Seek)) -> io::Result<()> {
+    let trace = window.trace();
     let metadata = trace.metadata();
-    let steps = Steps::new(trace);
+    let steps = Steps::new(window);
     let mut ops = Ops::new(trace);
     let mut program = Program::new(&metadata.process);
     let shares = Shares::new(trace);

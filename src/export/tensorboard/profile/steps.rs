@@ -1,6 +1,9 @@
 //! Steps as XProf numbers them.
 
-use crate::trace::{Step, StepId, Timestamp, Trace};
+use crate::{
+    analysis::{Analysis, StepInterval},
+    trace::{Step, StepId, Timestamp, Trace},
+};
 
 /// The steps of a profile, numbered consecutively as XProf does. Steps cut by the window are left out, unless there are
 /// no others.
@@ -9,11 +12,12 @@ pub(super) struct Steps {
     shown: Vec<StepId>,
     /// XProf's number for each step of the trace.
     groups: Vec<Option<i64>>,
+    intervals: Vec<StepInterval>,
 }
 
 impl Steps {
-    pub(super) fn new(trace: &Trace) -> Self {
-        let steps = trace.steps();
+    pub(super) fn new(window: &Analysis<'_>) -> Self {
+        let steps = window.trace().steps();
         let all_cut = steps.iter().all(|step| step.cut().any());
         let (mut shown, mut groups) = (Vec::new(), Vec::new());
         for (index, step) in steps.iter().enumerate() {
@@ -22,7 +26,7 @@ impl Steps {
             groups.push(is_shown.then_some(shown.len() as i64));
             shown.extend(is_shown.then(|| StepId::new(index)));
         }
-        Self { shown, groups }
+        Self { shown, groups, intervals: window.step_intervals().to_vec() }
     }
 
     /// Returns XProf's number for a step, if the step is shown.
@@ -39,17 +43,12 @@ impl Steps {
         (0..).zip(self.shown.iter().map(|id| &trace.steps()[id.index()]))
     }
 
-    /// Returns the start and end of each step on a device. A step starts when it has started on the host and the
-    /// previous step is over. It ends when its last work on the device is over. `last` has that time for each step of
-    /// the trace.
-    pub(super) fn device_times(&self, trace: &Trace, last: &[Timestamp]) -> Vec<(Timestamp, Timestamp)> {
-        let mut before = trace.start();
-        let times = self.shown.iter().map(|id| {
+    /// Returns when each step was worked on: its interval, or the time on the host if it is cut by the window.
+    pub(super) fn times(&self, trace: &Trace) -> impl Iterator<Item = (Timestamp, Timestamp)> {
+        self.shown.iter().map(|id| {
             let step = &trace.steps()[id.index()];
-            let (start, end) = (step.start().max(before), step.end().max(last[id.index()]));
-            before = end.max(start);
-            (start, before)
-        });
-        times.collect()
+            let whole = self.intervals.binary_search_by_key(id, |interval| interval.id);
+            whole.map_or((step.start(), step.end()), |at| (self.intervals[at].start, self.intervals[at].end))
+        })
     }
 }

@@ -5,6 +5,7 @@ use super::{
     write,
 };
 use crate::{
+    analysis::Analysis,
     export::samples::awkward_trace,
     trace::{
         Counter, Cut, Gpu, GpuProblem, Level, Losses, Timestamp, Trace, Value as FieldValue, convention,
@@ -19,7 +20,7 @@ struct Read(XSpace);
 impl Read {
     fn of(trace: &Trace) -> Self {
         let mut written = Cursor::new(Vec::new());
-        write(trace, &mut written).unwrap();
+        write(&Analysis::of(trace), &mut written).unwrap();
         Self(XSpace::decode(&written.into_inner()[..]).unwrap())
     }
 
