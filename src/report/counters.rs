@@ -100,6 +100,7 @@ impl<'a> CounterTable<'a> {
     /// Sets the kind of rows. By default, spans.
     pub fn by(mut self, by: CountersBy) -> Self {
         self.by = by;
+        self.view.has_kernels = by == CountersBy::Kernel;
         self
     }
 

@@ -128,7 +128,7 @@ impl<'a> Kernels<'a> {
     pub const OTHERS: &'static str = labels::OTHERS;
 
     pub(super) fn new(times: &'a KernelTimes) -> Self {
-        Self { times, group: None, by_shape: false, view: View::new(Self::LIMIT) }
+        Self { times, group: None, by_shape: false, view: View { has_kernels: true, ..View::new(Self::LIMIT) } }
     }
 
     /// Makes one row of all names for which `group` returns the same text, which is the name of the row. By default,
@@ -150,6 +150,7 @@ impl<'a> Kernels<'a> {
     /// ```
     pub fn group_by(mut self, group: fn(&str) -> Cow<'_, str>) -> Self {
         self.group = Some(group);
+        self.view.has_kernels = false;
         self
     }
 

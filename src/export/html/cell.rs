@@ -144,6 +144,12 @@ impl Grid {
         self.cells.push(rows.iter().map(|row| Cell::Name(names.index(of(row)))).collect());
     }
 
+    /// Adds a column with a kernel or a copy for each row.
+    pub(super) fn kernels<R>(&mut self, title: &'static str, rows: &[R], names: &mut Names, of: impl Fn(&R) -> &str) {
+        self.columns.push((title, Unit::Name, ""));
+        self.cells.push(rows.iter().map(|row| Cell::Name(names.work(of(row)))).collect());
+    }
+
     /// Adds a column with a function for each row.
     pub(super) fn functions<R>(&mut self, title: &'static str, rows: &[R], names: &mut Names, of: impl Fn(&R) -> &str) {
         self.columns.push((title, Unit::Function, ""));

@@ -65,7 +65,7 @@ impl Contents {
                 WorkKind::Communication => COMMUNICATION,
                 WorkKind::Memory => COPIES,
             };
-            let name = *known.entry(WorkKey::of(work)).or_insert_with(|| names.index(&work.name().to_string()) as u32);
+            let name = *known.entry(WorkKey::of(work)).or_insert_with(|| names.work(&work.name().to_string()) as u32);
             let span = work.span().map(|span| names.index(span.name()) as u32);
             self.count((part, name, span), time);
         }

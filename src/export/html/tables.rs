@@ -80,7 +80,7 @@ fn kernels(report: &Report, names: &mut Names) -> Option<Grid> {
     let all = Kernels::limit(report.kernels(), usize::MAX).rows();
     let rows = &all[..all.len().min(ROWS)];
     let mut grid = Grid::default();
-    grid.names("Kernel", rows, names, |row| &row.name);
+    grid.kernels("Kernel", rows, names, |row| &row.name);
     grid.column(("CUDA total", Unit::Total, ""), rows, |row| row.total);
     grid.column(("CUDA %", Unit::Percent, "of the time of all GPU work"), rows, |row| row.percent);
     grid.column(("# of Calls", Unit::Number, ""), rows, |row| row.calls);
@@ -116,7 +116,10 @@ fn counters(report: &Report, title: &'static str, by: CountersBy, names: &mut Na
     let all = report.counters().by(by).limit(usize::MAX).rows();
     let rows = &all[..all.len().min(ROWS)];
     let mut grid = Grid::default();
-    grid.names(title, rows, names, |row| &row.name);
+    match by {
+        CountersBy::Kernel => grid.kernels(title, rows, names, |row| &row.name),
+        _ => grid.names(title, rows, names, |row| &row.name),
+    }
     grid.column(("GPU time", Unit::Time, "covered by samples"), rows, |row| row.gpu);
     let mut percent = |title, help, of: fn(&CounterAverage) -> Option<f64>| {
         grid.column((title, Unit::Percent, help), rows, of);

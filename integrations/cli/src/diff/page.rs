@@ -172,7 +172,7 @@ fn kernel_times(page: &mut Page, diff: &Diff) {
     const ROWS: usize = 1_000;
     let kernels = diff.kernels();
     let left_out = kernels.len().saturating_sub(ROWS);
-    let rows: Vec<_> = kernels.iter().take(ROWS).map(|kernel| (kernel, page.name(&kernel.name))).collect();
+    let rows: Vec<_> = kernels.iter().take(ROWS).map(|kernel| (kernel, page.kernel(&kernel.name))).collect();
     if rows.is_empty() {
         return;
     }

@@ -145,7 +145,7 @@ pub(super) fn kernels(diff: &Diff, limit: usize) -> Section {
 fn kernel_table(rows: &[KernelTimeChange]) -> Table {
     let mut table = Table::default();
     table.heading("Kernels and copies in a step, on average:".to_owned());
-    table.text("Kernel", rows, |row| row.name.clone());
+    table.text("Kernel", rows, |row| row.name.clone()).kernels();
     table.text("", rows, |row| kernel_state(row).map(str::to_owned));
     table.number("Launches", rows, |row| row.before.map(|_| launch_texts(row)[0].clone())).droppable(3);
     table.number("After", rows, |row| row.after.map(|_| launch_texts(row)[1].clone())).droppable(4);

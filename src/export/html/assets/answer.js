@@ -147,7 +147,7 @@ function partDetails({ parts, values, help, contents }, total) {
       el(
         "tr",
         {},
-        el("td", { class: "text name", title: DATA.names[name] }, middleCut(DATA.names[name])),
+        el("td", { class: "text name", title: DATA.names[name] }, middleCut(shownName(name))),
         el("td", { class: "text" }, span === null ? "" : DATA.names[span]),
         el("td", { class: "share", style: `--share:${((100 * nanos) / most).toFixed(1)}%` }, UNITS.time(nanos)),
         el("td", {}, String(count)),

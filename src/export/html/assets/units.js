@@ -26,6 +26,18 @@ function scaled(number) {
   return [number / factor, prefix];
 }
 
+// A name as it is shown: kernels have short forms, and their full names in tooltips.
+let shortNames = null;
+function shownName(index) {
+  shortNames ??= new Map(DATA.short);
+  return shortNames.get(index) ?? DATA.names[index];
+}
+
+// Whether a name has the text in it, in full or as it is shown. The text is in small letters.
+function isNameWith(index, text) {
+  return [DATA.names[index], shownName(index)].some((name) => name.toLowerCase().includes(text));
+}
+
 // The unit of a column names one of these. A missing value is null.
 const UNITS = {
   text: (text) => text,
