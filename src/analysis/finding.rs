@@ -325,7 +325,7 @@ impl Finding {
         }
     }
 
-    /// The saving and the step that it is of, in words: `saves 2.11 ms of 10.3 ms a step (20.49%)`. What slow steps
+    /// The saving and the step that it is of, in words: `saves 2.11 ms of 10.3 ms a step (20.5 %)`. What slow steps
     /// cost is not a part of a typical step.
     pub(crate) fn savings_text(&self) -> String {
         let (saving, step) = (units::time(self.saving.likely), units::time(self.step));

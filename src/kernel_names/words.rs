@@ -92,7 +92,7 @@ impl Words {
             let text = number.parse().ok().and_then(|length: usize| after.get(..length));
             match text.filter(|text| text.starts_with(|c: char| c.is_alphabetic() || c == '_')) {
                 _ if is_value => {
-                    identifiers.iter_mut().next_back().into_iter().for_each(|(_, values)| values.push(number))
+                    identifiers.iter_mut().next_back().into_iter().for_each(|(_, values)| values.push(number));
                 }
                 Some(text) if text.len() > 1 => {
                     identifiers.push((text, Vec::new()));

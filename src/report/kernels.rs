@@ -228,7 +228,7 @@ impl KernelAverage {
         table.number("Occupancy", rows, |row| row.occupancy.map(units::percent)).droppable(7);
         table.number("Registers", rows, |row| row.registers.map(|count| count.to_string())).droppable(2);
         if rows.iter().any(|row| row.bytes > 0) {
-            table.number("Bytes", rows, |row| units::count(row.bytes)).droppable(1);
+            table.number("Bytes", rows, |row| (row.bytes > 0).then(|| units::bytes(row.bytes))).droppable(1);
             let rate = |row: &Self| units::or_none(row.bytes_per_second.map(|rate| format!("{:.2}", rate / 1e9)));
             table.number("GB/s", rows, rate).droppable(6);
         }

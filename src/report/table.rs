@@ -5,7 +5,7 @@ use super::{
     short_names::{KeptEnd, are_ambiguous, fit_kernels, short_names},
     wrap::{WIDTH, terminal_width, wrap},
 };
-use crate::kernel_names::short_kernels;
+use crate::{kernel_names::short_kernels, units::NOTHING};
 use std::fmt::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
@@ -71,7 +71,7 @@ impl Table {
         self.push(title, cells(rows, cell), true)
     }
 
-    /// Adds a column of numbers. A cell without a value is `--`.
+    /// Adds a column of numbers. A cell without a value is [`NOTHING`].
     pub fn number<R, C>(&mut self, title: &'static str, rows: &[R], cell: fn(&R) -> C) -> &mut Column
     where
         C: Into<Option<String>>,
@@ -86,7 +86,7 @@ impl Table {
 
     fn push(&mut self, title: &'static str, cells: Vec<Option<String>>, is_text: bool) -> &mut Column {
         let has_values = cells.is_empty() || cells.iter().any(Option::is_some);
-        let missing = if is_text { "" } else { "--" };
+        let missing = if is_text { "" } else { NOTHING };
         let text = |cell: Option<String>| cell.unwrap_or_else(|| missing.to_owned());
         // No name, shape or stack may break a line.
         let clean = |cell: String| cell.replace(|c: char| c.is_control(), " ");
@@ -418,7 +418,7 @@ hidden to fit the terminal:
             let lines = Known(rows).to_string();
             lines.lines().filter(|line| !line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(rows(vec![None, Some(7)]), ["Number  Known", "     1     --", "     1      7"]);
+        assert_eq!(rows(vec![None, Some(7)]), ["Number  Known", "     1      –", "     1      7"]);
         assert_eq!(rows(vec![None, None]), ["Number", "     1", "     1"]);
         assert_eq!(rows(vec![]), ["Number  Known"]);
     }

@@ -1,4 +1,5 @@
 mod followed;
+mod units;
 
 use super::{Html, HtmlReport};
 use crate::{

@@ -41,7 +41,7 @@ fn explanation_table(rows: &[Explanation]) -> Table {
     let on_path = if is_critical { " (on the critical path)" } else { "" };
     table.heading(format!("What explains the difference of the step{on_path}:"));
     table.number("Change", rows, |row| text::signed(row.change.value));
-    table.number("Of a step", rows, |row| format!("{:+.1}%", row.percent())).droppable(3);
+    table.number("Of a step", rows, |row| format!("{:+.1} %", row.percent())).droppable(3);
     table.number("99 % interval", rows, |row| text::interval(&row.change)).droppable(1);
     table.text("On", rows, |row| (if row.is_gpu { "GPU" } else { "host" }).to_owned());
     table.text("Span (self time)", rows, |row| row.path.join(" > "));

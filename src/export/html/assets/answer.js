@@ -103,7 +103,8 @@ function partsBar({ parts, values, help }, total) {
       inside[index].classList.toggle("narrow", !fits);
       inside[index].tabIndex = fits ? 0 : -1;
       inside[index].setAttribute("aria-hidden", String(!fits));
-      below[index].hidden = fits;
+      // What is less than a thousandth of the step is in the bar only.
+      below[index].hidden = fits || percent(values[known[index]]) < 0.1;
     });
   onResize(bar, place);
   FILTER.shown.push((chosen) => {
