@@ -157,6 +157,7 @@ mod gpu;
 mod heap;
 mod hint;
 mod host;
+mod kernel_names;
 mod memory;
 mod pipeline;
 mod profiler;

@@ -18,11 +18,15 @@ pub fn time(time: Duration) -> String {
     format!("{} {unit}", digits(scaled))
 }
 
-/// Formats a time with three decimals, for columns: `28.812 ms`.
+/// What stands for nothing: no time, or a value that is not known.
+pub const NOTHING: &str = "–";
+
+/// Formats a time with three decimals, for columns: `28.812 ms`; no time is [`NOTHING`].
 #[must_use]
 pub fn column_time(time: Duration) -> String {
     let nanos = time.as_nanos() as f64;
     match nanos {
+        0.0 => NOTHING.to_owned(),
         _ if nanos >= 1e9 => format!("{:.3} s", nanos / 1e9),
         _ if nanos >= 1e6 => format!("{:.3} ms", nanos / 1e6),
         _ => format!("{:.3} µs", nanos / 1e3),
@@ -59,15 +63,15 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number.trim().parse::<f64>().ok()? * seconds).ok()
 }
 
-/// Formats a percentage: `12.50%`.
+/// Formats a percentage: `12.5 %`. One that would be rounded to zero is `<0.1 %`.
 #[must_use]
 pub fn percent(percent: f64) -> String {
-    format!("{percent:.2}%")
+    if percent > 0.0 && percent < 0.05 { "<0.1 %".to_owned() } else { format!("{percent:.1} %") }
 }
 
-/// Returns the text, or `--` if there is none.
+/// Returns the text, or [`NOTHING`] if there is none.
 pub(crate) fn or_none(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "--".to_owned())
+    text.unwrap_or_else(|| NOTHING.to_owned())
 }
 
 /// Formats a change of memory with three significant digits: `-8.00 KiB`.
@@ -89,14 +93,17 @@ pub fn bytes(bytes: u64) -> String {
     format!("{} {unit}", digits(scaled))
 }
 
-/// Formats a count of floating-point operations or bytes with a decimal prefix: `33.554M`. Returns `None` for 0.
+/// Formats a large count, such as that of parameters, with three digits and a decimal prefix: `33.6 M`. Returns `None`
+/// for 0.
 #[must_use]
 pub fn count(count: u64) -> Option<String> {
-    match scaled(count as f64) {
-        (0.0, _) => None,
-        (count, "") => Some(format!("{count}")),
-        (count, prefix) => Some(format!("{count:.3}{prefix}")),
-    }
+    (count > 0).then(|| whole(count, "").trim_end().to_owned())
+}
+
+/// Formats a count of floating-point operations with three digits: `33.6 MFLOP`. Returns `None` for 0.
+#[must_use]
+pub fn flops(flops: u64) -> Option<String> {
+    (flops > 0).then(|| whole(flops, "FLOP"))
 }
 
 /// Formats a number of calls, with those that are cut by the edge of a window apart: `12`, `12 + 1 cut`, `1 cut`.
@@ -109,24 +116,33 @@ pub fn calls(whole: u64, cut: u64) -> String {
     }
 }
 
-/// Formats a number per second with three digits and a decimal prefix: `61.2G`.
+/// Formats a number per second with three digits and a decimal prefix: `61.2 G`.
 #[must_use]
 pub fn rate(rate: f64) -> String {
-    let (rate, prefix) = scaled(rate);
-    digits(rate) + prefix
+    amount(rate, "").trim_end().to_owned()
+}
+
+/// Formats floating-point operations per second with three digits: `7.39 TFLOP/s`.
+#[must_use]
+pub fn flop_rate(flops_per_second: f64) -> String {
+    amount(flops_per_second, "FLOP/s")
 }
 
 /// Formats bytes per second with three digits and a decimal prefix, as vendors state bandwidths: `61.2 GB/s`.
 #[must_use]
 pub fn bandwidth(bytes_per_second: f64) -> String {
-    let (rate, prefix) = scaled(bytes_per_second);
-    format!("{} {prefix}B/s", digits(rate))
+    amount(bytes_per_second, "B/s")
 }
 
 /// Formats an amount with three digits and a decimal prefix: `2.80 kJ`.
 pub(crate) fn amount(amount: f64, unit: &str) -> String {
     let (amount, prefix) = scaled(amount);
     format!("{} {prefix}{unit}", digits(amount))
+}
+
+/// Formats an amount that is a whole number, exactly below a thousand.
+fn whole(number: u64, unit: &str) -> String {
+    if number < 1000 { format!("{number} {unit}") } else { amount(number as f64, unit) }
 }
 
 /// Splits a number into a smaller one and the decimal prefix for it: 61.2e9 is 61.2 and `G`.
@@ -149,7 +165,9 @@ pub(crate) fn digits(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{bandwidth, column_time, count, digits, memory, rate, rough_time, time};
+    use super::{
+        NOTHING, bandwidth, column_time, count, digits, flop_rate, flops, memory, percent, rate, rough_time, time,
+    };
     use std::time::Duration;
 
     #[test]
@@ -160,11 +178,14 @@ mod tests {
         assert_eq!(times.map(column_time), columns);
         assert_eq!(rough_time(times[2]), "~565 µs");
         let counts = [0, 999, 33_554_432].map(count);
-        assert_eq!(counts.each_ref().map(Option::as_deref), [None, Some("999"), Some("33.554M")]);
+        assert_eq!(counts.each_ref().map(Option::as_deref), [None, Some("999"), Some("33.6 M")]);
         assert_eq!(
             [0.0, 0.5, 12.34, 61_230.0, 1.5e12, 989.5e12].map(rate),
-            ["0", "0.500", "12.3", "61.2k", "1.50T", "990T"]
+            ["0", "0.500", "12.3", "61.2 k", "1.50 T", "990 T"]
         );
+        assert_eq!([0.0, 0.04, 0.05, 12.34, 100.0].map(percent), ["0.0 %", "<0.1 %", "0.1 %", "12.3 %", "100.0 %"]);
+        assert_eq!((flops(201_327_000).as_deref(), &*flop_rate(7.39e12)), (Some("201 MFLOP"), "7.39 TFLOP/s"));
+        assert_eq!(column_time(Duration::ZERO), NOTHING);
         assert_eq!([512.0, 1.5669e9].map(bandwidth), ["512 B/s", "1.57 GB/s"]);
         assert_eq!([123.4, 1.234, 0.012_34].map(digits), ["123", "1.23", "0.0123"]);
         let sizes = [0, -1023, 1536, -64 << 20, 141 << 30].map(memory);

@@ -21,6 +21,7 @@ const FLOORS: &[&[&str]] = &[
         "file",
         "gallop_search",
         "hint",
+        "kernel_names",
         "recent_readings",
         "schedule",
         "span_table",

@@ -336,7 +336,7 @@ impl Finding {
         }
     }
 
-    /// The saving and the step that it is of, in words: `saves 2.11 ms of 10.3 ms a step (20.49%)`.
+    /// The saving and the step that it is of, in words: `saves 2.11 ms of 10.3 ms a step (20.5 %)`.
     pub(crate) fn savings_text(&self) -> String {
         let (saving, step) = (units::time(self.saving.likely), units::time(self.step));
         let percent = units::percent(self.percent());

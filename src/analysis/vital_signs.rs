@@ -32,7 +32,7 @@ pub enum VitalUnit {
 }
 
 impl VitalUnit {
-    /// Formats a value: `12.50%`, `1.50 GiB`, `61.0 °C`.
+    /// Formats a value: `12.5 %`, `1.50 GiB`, `61.0 °C`.
     #[must_use]
     pub fn format(self, value: f64) -> String {
         match self {
@@ -314,7 +314,7 @@ mod tests {
         let signs = VitalSigns { machine, gpus: vec![gpu(0), gpu(3)], ..VitalSigns::default() };
         let text: Vec<_> =
             signs.values().map(|(sign, value)| format!("{sign} {}", sign.unit().format(value))).collect();
-        let expected = ["machine.cpu 12.50%", "machine.network_sent 2.00 MB/s", "gpu0.power 612 W", "gpu3.power 612 W"];
+        let expected = ["machine.cpu 12.5 %", "machine.network_sent 2.00 MB/s", "gpu0.power 612 W", "gpu3.power 612 W"];
         assert_eq!(text, expected);
         assert_eq!([VitalUnit::Hertz.format(1.98e9), VitalUnit::Celsius.format(61.0)], ["1.98 GHz", "61.0 °C"]);
     }

@@ -264,10 +264,10 @@ impl Average {
         }
         table.text("Input Shapes", rows, |row| row.shapes.clone());
         table.text("Inside", rows, |row| (!row.stack.is_empty()).then(|| row.stack.join(" < "))).keep_start();
-        table.number("Total FLOPs", rows, |row| units::count(row.total_flops)).droppable(4);
-        table.number("FLOP/s", rows, |row| row.flops_per_second.map(units::rate)).droppable(9);
-        table.number("GPU MFU", rows, |row| row.gpu_mfu.map(|mfu| units::digits(mfu) + "%")).droppable(10);
-        table.number("Total Bytes", rows, |row| units::count(row.bytes)).droppable(1);
+        table.number("Total FLOPs", rows, |row| units::flops(row.total_flops)).droppable(4);
+        table.number("FLOP/s", rows, |row| row.flops_per_second.map(units::flop_rate)).droppable(9);
+        table.number("GPU MFU", rows, |row| row.gpu_mfu.map(units::percent)).droppable(10);
+        table.number("Total Bytes", rows, |row| (row.bytes > 0).then(|| units::bytes(row.bytes))).droppable(1);
         if let nested @ 1.. = rows.iter().map(|row| row.calls.saturating_sub(row.outermost_calls)).sum::<u64>() {
             let calls = if nested == 1 { "call was" } else { "calls were" };
             table.note(format!("{nested} {calls} inside a call of the same row: only # of Calls counts them again"));

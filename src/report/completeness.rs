@@ -9,7 +9,7 @@ use std::fmt;
 /// returns it.
 ///
 /// `Display` writes one line, such as `complete: no records dropped, no fields cut, no exports failed` or `incomplete:
-/// 12 records dropped (0.40%), 3 exports failed`.
+/// 12 records dropped (0.4 %), 3 exports failed`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Completeness {
     pub(super) losses: Losses,
@@ -146,10 +146,10 @@ mod tests {
         let overloaded = Completeness { losses, kept: 18_000, ..Completeness::default() };
         assert_eq!(
             overloaded.warning().unwrap(),
-            "incomplete: 97.10% of all records were dropped, so times and counts are too low, and time that seems to \
+            "incomplete: 97.1 % of all records were dropped, so times and counts are too low, and time that seems to \
              be outside of spans may be that of dropped ones"
         );
-        assert_eq!(overloaded.to_string(), "incomplete: 603530 records dropped (97.10%)");
+        assert_eq!(overloaded.to_string(), "incomplete: 603530 records dropped (97.1 %)");
         let few = Completeness { kept: 100_000_000, ..overloaded };
         assert_eq!(few.warning(), None);
     }

@@ -100,6 +100,7 @@ impl<'a> CounterTable<'a> {
     /// Sets the kind of rows. By default, spans.
     pub fn by(mut self, by: CountersBy) -> Self {
         self.by = by;
+        self.view.has_kernels = by == CountersBy::Kernel;
         self
     }
 
@@ -171,7 +172,7 @@ impl CounterAverage {
         table.number("Tensor", rows, |row| row.tensor_active.map(units::percent));
         table.number("DRAM", rows, |row| row.dram_active.map(units::percent));
         table.number("DRAM traffic", rows, |row| row.dram_bytes_per_second.map(units::bandwidth)).droppable(2);
-        table.number("FLOP/s", rows, |row| row.flops_per_second.map(units::rate)).droppable(3);
+        table.number("FLOP/s", rows, |row| row.flops_per_second.map(units::flop_rate)).droppable(3);
         table.number("FLOP/byte", rows, |row| row.intensity.map(|it| format!("{it:.1}"))).droppable(4);
         table.text("Limit", rows, |row| row.bound.map_or("", CounterBound::as_str).to_owned());
         table.number("# of Samples", rows, |row| row.samples.to_string()).droppable(1);

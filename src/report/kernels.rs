@@ -128,7 +128,7 @@ impl<'a> Kernels<'a> {
     pub const OTHERS: &'static str = labels::OTHERS;
 
     pub(super) fn new(times: &'a KernelTimes) -> Self {
-        Self { times, group: None, by_shape: false, view: View::new(Self::LIMIT) }
+        Self { times, group: None, by_shape: false, view: View { has_kernels: true, ..View::new(Self::LIMIT) } }
     }
 
     /// Makes one row of all names for which `group` returns the same text, which is the name of the row. By default,
@@ -150,6 +150,7 @@ impl<'a> Kernels<'a> {
     /// ```
     pub fn group_by(mut self, group: fn(&str) -> Cow<'_, str>) -> Self {
         self.group = Some(group);
+        self.view.has_kernels = false;
         self
     }
 
@@ -227,7 +228,7 @@ impl KernelAverage {
         table.number("Occupancy", rows, |row| row.occupancy.map(units::percent)).droppable(7);
         table.number("Registers", rows, |row| row.registers.map(|count| count.to_string())).droppable(2);
         if rows.iter().any(|row| row.bytes > 0) {
-            table.number("Bytes", rows, |row| units::count(row.bytes)).droppable(1);
+            table.number("Bytes", rows, |row| (row.bytes > 0).then(|| units::bytes(row.bytes))).droppable(1);
             let rate = |row: &Self| units::or_none(row.bytes_per_second.map(|rate| format!("{:.2}", rate / 1e9)));
             table.number("GB/s", rows, rate).droppable(6);
         }

@@ -115,6 +115,7 @@ pub use crate::units;
 pub use crate::{
     disk_limit::RemovedFiles,
     hint::{DisabledSpan, DisabledSpans, Hint},
+    kernel_names::short_kernels,
 };
 
 pub(crate) use self::{

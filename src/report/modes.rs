@@ -89,8 +89,8 @@ mod tests {
             let row = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}"));
             row.split_whitespace().collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(row("training"), "training 240.000 µs 4 60.000 µs 136.000 µs 56.67% 8 100k --");
-        assert_eq!(row("validation"), "validation 120.000 µs 4 30.000 µs 80.000 µs 66.67% 4 -- 4.98 KiB");
+        assert_eq!(row("training"), "training 240.000 µs 4 60.000 µs 136.000 µs 56.7 % 8 100 k –");
+        assert_eq!(row("validation"), "validation 120.000 µs 4 30.000 µs 80.000 µs 66.7 % 4 – 4.98 KiB");
         // Between its calls, a loop does other things.
         rename(&mut trace, 0, "train");
         trace.spans[0].cut.end = true;

@@ -134,13 +134,13 @@ impl ModuleAverage {
         table.number("Parameters", rows, |row| row.parameters.map(|it| units::count(it).unwrap_or("0".to_owned())));
         table.number("Size", rows, |row| row.parameter_bytes.map(units::bytes)).droppable(4);
         table.number("Passes", rows, |row| row.passes.to_string()).droppable(8);
-        table.number("FLOPs", rows, |row| units::count(row.flops));
+        table.number("FLOPs", rows, |row| units::flops(row.flops));
         table.number("FLOPs/param", rows, |row| row.flops_per_parameter.map(units::rate));
         table.number("Host time", rows, |row| units::column_time(row.host)).droppable(5);
         if rows.iter().any(|row| !row.gpu.is_zero()) {
             table.number("GPU time", rows, |row| units::column_time(row.gpu));
         }
-        table.number("FLOP/s", rows, |row| row.flops_per_second.map(units::rate)).droppable(3);
+        table.number("FLOP/s", rows, |row| row.flops_per_second.map(units::flop_rate)).droppable(3);
         if rows.iter().any(|row| row.gpu_memory != 0) {
             table.number("GPU memory", rows, |row| units::memory(row.gpu_memory)).droppable(7);
         }

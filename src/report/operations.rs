@@ -203,7 +203,7 @@ impl OperationAverage {
             table.number("# of Kernels", rows, |row| row.kernels.to_string()).droppable(1);
         }
         table.number("# of Calls", rows, |row| row.calls.to_string());
-        table.number("Total FLOPs", rows, |row| units::count(row.flops)).droppable(2);
+        table.number("Total FLOPs", rows, |row| units::flops(row.flops)).droppable(2);
         table.text("Input Shapes", rows, |row| row.shapes.clone());
         table.text("m×n×k", rows, |row| row.gemm.clone());
         table

@@ -121,7 +121,7 @@ impl SampledLine {
         });
         table.number("At edge", rows, |row| units::count(row.time.at_edge)).droppable(1);
         table.note(format!(
-            "CPU % is of the span's own CPU time, ± points; * {:.0} % or more; -- fewer than {} samples in the span",
+            "CPU % is of the span's own CPU time, ± points; * {:.0} % or more; – fewer than {} samples in the span",
             Self::HOT,
             SampledTime::MIN_SAMPLES
         ));
@@ -238,12 +238,12 @@ mod tests {
         println!("{report}\n{}\n{}", report.lines(), report.functions());
         let text = report.to_string();
         for expected in [
-            "* 60.00%",
+            "* 60.0 %",
             "train::model::softmax",
             "src/model.rs:57",
             "sampled 131 stacks on the CPU at 1000000 Hz and 4 waits; 13 outside all spans",
             "2 within 1 µs of a span's edge",
-            "2.22% of the stacks could not be followed to their root",
+            "2.2 % of the stacks could not be followed to their root",
             "sampling of stacks: waits of other processes were not sampled",
             "incomplete: 3 stack samples lost",
             "sampling fell behind: 3 stack samples lost; sample less often",
@@ -253,7 +253,7 @@ mod tests {
         }
         let of_span = report.lines().in_span("train_step");
         assert_eq!(of_span.rows().len(), 2);
-        assert!(of_span.to_string().contains("--"), "no shares of 4 samples: {of_span}");
+        assert!(of_span.to_string().contains('–'), "no shares of 4 samples: {of_span}");
         assert!(report.lines().in_span("nothing").is_empty() && !report.lines().is_empty());
         let own = |own| report.lines().own(own).in_span("forward").rows().len();
         assert_eq!((own(false), own(true)), (3, 2));
@@ -281,7 +281,7 @@ mod tests {
             let lines = report.lines().table().width(width).to_string();
             assert!(lines.contains(expected), "{lines}");
             for text in [lines, report.functions().table().width(width).to_string()] {
-                assert!(text.contains("Tensor::matmul") && text.contains("50.00%"), "{text}");
+                assert!(text.contains("Tensor::matmul") && text.contains("50.0 %"), "{text}");
                 assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
             }
         }

@@ -1,5 +1,6 @@
 //! Names that are shortened to fit a column, and stay different.
 
+use crate::kernel_names::{numbered, tight_kernels};
 use rustc_hash::{FxHashMap, FxHashSet};
 use unicode_width::UnicodeWidthStr;
 
@@ -53,6 +54,12 @@ pub(super) fn short_names(names: &[String], width: usize, kept_end: KeptEnd) -> 
         .collect();
     tell_apart(names, &mut short, width);
     short
+}
+
+/// Returns each of the names of kernels in at most `width` columns of text.
+pub(super) fn fit_kernels(names: &[String], width: usize) -> Vec<String> {
+    let short = short_names(&tight_kernels(names, width), width, KeptEnd::Start);
+    numbered(names, short, width)
 }
 
 /// Returns a name in at most `width` columns, of which its indentation takes half at the most.

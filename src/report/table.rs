@@ -2,9 +2,10 @@
 
 use super::{
     function_names::{fit_functions, short_functions},
-    short_names::{KeptEnd, are_ambiguous, short_names},
+    short_names::{KeptEnd, are_ambiguous, fit_kernels, short_names},
     wrap::{WIDTH, terminal_width, wrap},
 };
+use crate::{kernel_names::short_kernels, units::NOTHING};
 use std::fmt::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
@@ -47,8 +48,18 @@ pub struct Column {
     has_values: bool,
     drop_order: Option<u8>,
     kept_end: KeptEnd,
-    /// Whether the texts are names of functions.
-    has_functions: bool,
+    names: NamesOf,
+    /// The texts in full, if the cells are short forms of them.
+    full: Option<Vec<String>>,
+}
+
+/// What texts name, by which they are shortened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum NamesOf {
+    #[default]
+    Anything,
+    Functions,
+    Kernels,
 }
 
 impl Table {
@@ -60,7 +71,7 @@ impl Table {
         self.push(title, cells(rows, cell), true)
     }
 
-    /// Adds a column of numbers. A cell without a value is `--`.
+    /// Adds a column of numbers. A cell without a value is [`NOTHING`].
     pub fn number<R, C>(&mut self, title: &'static str, rows: &[R], cell: fn(&R) -> C) -> &mut Column
     where
         C: Into<Option<String>>,
@@ -68,9 +79,14 @@ impl Table {
         self.push(title, cells(rows, cell), false)
     }
 
+    /// Returns the first column.
+    pub(super) fn first(&mut self) -> Option<&mut Column> {
+        self.columns.first_mut()
+    }
+
     fn push(&mut self, title: &'static str, cells: Vec<Option<String>>, is_text: bool) -> &mut Column {
         let has_values = cells.is_empty() || cells.iter().any(Option::is_some);
-        let missing = if is_text { "" } else { "--" };
+        let missing = if is_text { "" } else { NOTHING };
         let text = |cell: Option<String>| cell.unwrap_or_else(|| missing.to_owned());
         // No name, shape or stack may break a line.
         let clean = |cell: String| cell.replace(|c: char| c.is_control(), " ");
@@ -83,7 +99,8 @@ impl Table {
             has_values,
             drop_order: None,
             kept_end: KeptEnd::default(),
-            has_functions: false,
+            names: NamesOf::default(),
+            full: None,
         });
         &mut self.columns[index]
     }
@@ -114,6 +131,17 @@ impl Table {
     /// Sets the width to that of the terminal. It stays as it is if standard output is no terminal.
     pub fn fit_terminal(mut self) -> Self {
         self.width = terminal_width().unwrap_or(self.width);
+        self
+    }
+
+    /// Prints all texts in full, however wide the table becomes. By default, kernels have
+    /// [short names](super::short_kernels), and texts are cut to fit the width.
+    pub fn full_names(mut self) -> Self {
+        self.width = usize::MAX;
+        for column in &mut self.columns {
+            column.names = NamesOf::Anything;
+            column.cells = column.full.take().unwrap_or_else(|| std::mem::take(&mut column.cells));
+        }
         self
     }
 
@@ -182,6 +210,8 @@ impl Column {
     const LEGIBLE_TEXT: usize = 22;
     /// The same of names of functions: `<BarrierGuard as Drop>::drop` has 28 columns.
     const LEGIBLE_FUNCTION: usize = 30;
+    /// The same of names of kernels: `elementwise_kernel<leaky_relu_backward>` has 39 columns.
+    const LEGIBLE_KERNEL: usize = 40;
 
     /// Returns the title.
     pub fn title(&self) -> &'static str {
@@ -210,7 +240,14 @@ impl Column {
 
     /// Has texts shortened as names of functions, whose types and methods say more than their modules.
     pub(super) fn functions(&mut self) {
-        self.has_functions = true;
+        self.names = NamesOf::Functions;
+    }
+
+    /// Has texts shortened as [names of kernels](super::short_kernels).
+    pub fn kernels(&mut self) {
+        self.names = NamesOf::Kernels;
+        let short = short_kernels(&self.cells);
+        self.full = Some(std::mem::replace(&mut self.cells, short));
     }
 
     /// Has texts keep their indentation and both ends if they are shortened.
@@ -220,10 +257,11 @@ impl Column {
 
     /// Returns the texts in at most `width` columns.
     fn short_cells(&self, width: usize) -> Vec<String> {
-        match self.is_text {
-            true if self.has_functions => fit_functions(&self.cells, width),
-            true => short_names(&self.cells, width, self.kept_end),
-            false => self.cells.clone(),
+        match self.names {
+            _ if !self.is_text => self.cells.clone(),
+            NamesOf::Functions => fit_functions(&self.cells, width),
+            NamesOf::Kernels => fit_kernels(self.full.as_ref().unwrap_or(&self.cells), width),
+            NamesOf::Anything => short_names(&self.cells, width, self.kept_end),
         }
     }
 
@@ -238,14 +276,15 @@ impl Column {
     }
 
     fn legible_width(&self) -> usize {
-        match self.is_text {
-            true if self.has_functions => {
+        match self.names {
+            _ if !self.is_text => self.width(),
+            NamesOf::Functions => {
                 let short = short_functions(&self.cells);
                 let widest = short.iter().map(|name| name.width()).max().unwrap_or(0);
                 widest.min(Self::LEGIBLE_FUNCTION).max(self.title.width())
             }
-            true => self.width().min(Self::LEGIBLE_TEXT),
-            false => self.width(),
+            NamesOf::Kernels => self.width().min(Self::LEGIBLE_KERNEL),
+            NamesOf::Anything => self.width().min(Self::LEGIBLE_TEXT),
         }
     }
 }
@@ -379,7 +418,7 @@ hidden to fit the terminal:
             let lines = Known(rows).to_string();
             lines.lines().filter(|line| !line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(rows(vec![None, Some(7)]), ["Number  Known", "     1     --", "     1      7"]);
+        assert_eq!(rows(vec![None, Some(7)]), ["Number  Known", "     1      –", "     1      7"]);
         assert_eq!(rows(vec![None, None]), ["Number", "     1", "     1"]);
         assert_eq!(rows(vec![]), ["Number  Known"]);
     }

@@ -1,7 +1,7 @@
 //! The size of printed tables, and the methods that all tables have.
 
 use super::{
-    table::Table,
+    table::{Column, Table},
     wrap::{WIDTH, terminal_width},
 };
 use std::fmt;
@@ -11,12 +11,14 @@ use std::fmt;
 pub(super) struct View {
     pub(super) limit: usize,
     pub(super) width: usize,
+    /// Whether the first column has names of kernels.
+    pub(super) has_kernels: bool,
 }
 
 impl View {
     /// Returns a view of `limit` rows.
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, width: WIDTH }
+        Self { limit, width: WIDTH, has_kernels: false }
     }
 
     /// Sets the width to that of the terminal, if standard output is one.
@@ -38,7 +40,11 @@ impl View {
     /// Returns the table of the rows up to the limit, which says how many more there are.
     pub(super) fn table<R>(self, rows: &[R], table: fn(&[R]) -> Table) -> Table {
         let shown = self.shown(rows);
-        table(shown).left_out(rows.len() - shown.len()).width(self.width)
+        let mut table = table(shown);
+        if self.has_kernels {
+            table.first().into_iter().for_each(Column::kernels);
+        }
+        table.left_out(rows.len() - shown.len()).width(self.width)
     }
 
     /// Writes the table of the rows up to the limit, then how many more there are; or the line `none` without rows.
@@ -134,11 +140,11 @@ mod tests {
 
     #[test]
     fn rows_past_the_limit_are_counted() {
-        let text = |limit| Letters(View { limit, width: 80 }, vec!["a", "b", "c"]).to_string();
+        let text = |limit| Letters(View { width: 80, ..View::new(limit) }, vec!["a", "b", "c"]).to_string();
         assert_eq!(text(1), "------\nLetter\n------\na\n------\n2 more rows\n");
         assert_eq!(text(3), "------\nLetter\n------\na\nb\nc\n------\n");
         assert_eq!(text(0), "no letters\n");
-        let view = View { limit: 2, width: 80 };
+        let view = View { width: 80, ..View::new(2) };
         assert_eq!((view.shown(&[1, 2, 3]), view.limited(vec![1, 2, 3])), (&[1, 2][..], vec![1, 2]));
     }
 }

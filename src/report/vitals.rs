@@ -178,7 +178,7 @@ mod tests {
         let report = report();
         let text = report.to_string();
         let has = |line: &str| assert!(text.lines().any(|it| it.trim_end() == line), "{line}\n{text}");
-        has("machine.cpu         83.75%  95.00%  1.00 s above 90.00%");
+        has("machine.cpu         83.8 %  95.0 %  1.00 s above 90.0 %");
         has("machine.cpu_power    100 W   100 W");
         has("CO₂: 0.400 g at 450 g/kWh (a supplier)");
         has("price of the electricity: 0.000300");

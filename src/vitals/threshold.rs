@@ -205,8 +205,8 @@ mod tests {
     #[test]
     fn thresholds_are_read_and_unknown_ones_explained() {
         for (text, expected) in [
-            ("machine.cpu > 90%", "machine.cpu > 90.00%"),
-            ("gpu.memory>90", "gpu.memory > 90.00%"),
+            ("machine.cpu > 90%", "machine.cpu > 90.0 %"),
+            ("gpu.memory>90", "gpu.memory > 90.0 %"),
             ("gpu3.power > 650", "gpu3.power > 650 W"),
             ("process.resident > 1073741824", "process.resident > 1.00 GiB"),
         ] {
@@ -245,9 +245,9 @@ mod tests {
             watch.look(&signs(cpu, gpus), Duration::from_secs(step), step);
         }
         let expected = [
-            (0, "gpu1.memory is 60.00% at step 0: over the threshold gpu1.memory > 50.00%"),
-            (3, "gpu0.memory is 91.00% at step 3: over the threshold gpu.memory > 90.00%"),
-            (5, "machine.cpu is 99.00% at step 5: over the threshold machine.cpu > 90.00% for 2s"),
+            (0, "gpu1.memory is 60.0 % at step 0: over the threshold gpu1.memory > 50.0 %"),
+            (3, "gpu0.memory is 91.0 % at step 3: over the threshold gpu.memory > 90.0 %"),
+            (5, "machine.cpu is 99.0 % at step 5: over the threshold machine.cpu > 90.0 % for 2s"),
         ];
         assert_eq!(*crossed.lock().unwrap(), expected.map(|(step, text)| (step, text.to_owned())));
         let limits: Vec<_> = signs(0.0, [0.0; 2]).values().map(|(sign, _)| watch.limit(sign)).collect();

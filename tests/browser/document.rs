@@ -44,7 +44,7 @@ fn differences_and_sweeps_are_drawn() {
     browser.run("document.querySelector('#after canvas').focus()");
     browser.press(&["\u{e015}", "\u{e015}"]);
     let readout = text(&browser, "#after .readout");
-    assert_eq!(readout, "<b>forward</b>: 3.000 ms (37.50%), 3.000 ms itself, +2.000 ms");
+    assert_eq!(readout, "<b>forward</b>: 3.000 ms (37.5 %), 3.000 ms itself, +2.000 ms");
     // The frame that took longer is redder than blue, and wider than before.
     let pixel = "const node = document.querySelector('#after canvas');
         return [...node.getContext('2d').getImageData(node.width / 4, node.height - 8, 1, 1).data]";
@@ -97,7 +97,7 @@ fn findings_show_all_remedies_and_how_sure_they_are() {
     let first = text(&browser, "#finding-1");
     assert!(first.starts_with("The host launches <b>many</b> kernels [launch-bound]"), "{first}");
     for part in [
-        "saves 6.00 ms of 10.0 ms a step (60.00%) → 4.00 ms",
+        "saves 6.00 ms of 10.0 ms a step (60.0 %) → 4.00 ms",
         "How sure: between 4.00 ms and 7.00 ms.",
         "Use a CUDA graph.saves 6.00 ms, between 4.00 ms and 7.00 ms",
         "Launch fewer kernels.saves 1.00 ms, between 500 µs and 2.00 ms",

@@ -115,7 +115,7 @@ impl CountKind {
             Self::CopiedBytes | Self::AllocatedBytes | Self::HeapBytes => {
                 amounts.map(|amount| units::bytes(amount.round() as u64))
             }
-            Self::Flops => amounts.map(|amount| units::count(amount.round() as u64).unwrap_or_else(|| "0".to_owned())),
+            Self::Flops => amounts.map(|amount| units::flops(amount.round() as u64).unwrap_or_else(|| "0".to_owned())),
             _ if amounts.iter().all(|amount| amount.fract() == 0.0) => with(0),
             _ => (1..MOST).map(with).find(is_clear).unwrap_or_else(|| with(MOST)),
         }

@@ -96,7 +96,7 @@ fn section(settings: &Settings) -> Section {
     let mut table = Table::default();
     table.text("Setting", &rows, |row: &Explained| row.key.to_owned());
     table.text("Value", &rows, |row: &Explained| match row.value.as_str() {
-        "" => "--".to_owned(),
+        "" => kernspan::units::NOTHING.to_owned(),
         value => value.to_owned(),
     });
     table.text("From", &rows, |row: &Explained| row.origin.to_string());

@@ -1,9 +1,12 @@
 //! HTML pages.
 
 use crate::{fault::Fault, file};
-use kernspan::export::HtmlDocument;
+use kernspan::{export::HtmlDocument, report::short_kernels};
 use serde_json::{Map, Value, json};
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+};
 
 /// An HTML page made of sections: see [`HtmlDocument`].
 #[derive(Debug, Default)]
@@ -12,6 +15,8 @@ pub(crate) struct Page {
     sections: Vec<Value>,
     names: Vec<String>,
     indices: HashMap<String, usize>,
+    /// The numbers of the names of kernels.
+    kernels: BTreeSet<usize>,
 }
 
 /// A table on a page: columns with a title, a unit and a help text, and rows.
@@ -43,6 +48,13 @@ impl Page {
         self.names.len() - 1
     }
 
+    /// Returns the number of the name of a kernel or a copy, which is shown in its short form.
+    pub(crate) fn kernel(&mut self, name: &str) -> usize {
+        let index = self.name(name);
+        self.kernels.insert(index);
+        index
+    }
+
     /// Adds a section.
     pub(crate) fn push(&mut self, id: &str, title: &str, kind: &str, members: Value) {
         self.sections.push(section(id, title, kind, members));
@@ -51,8 +63,11 @@ impl Page {
     /// Writes the page. `text` is for browsers without scripts.
     pub(crate) fn write(self, path: &Path, text: &str) -> Result<(), Fault> {
         let made = concat!("Made by kernspan ", env!("CARGO_PKG_VERSION"), ".");
-        let Self { title, sections, names, .. } = self;
-        let json = json!({"format": 1, "title": title, "made": made, "names": names, "sections": sections});
+        let Self { title, sections, names, kernels, .. } = self;
+        let full: Vec<&String> = kernels.iter().map(|&index| &names[index]).collect();
+        let short: Vec<_> = kernels.iter().zip(short_kernels(&full)).collect();
+        let json =
+            json!({"format": 1, "title": title, "made": made, "names": names, "short": short, "sections": sections});
         file::write(path, |out| write!(out, "{}", HtmlDocument::new(&title, &json.to_string(), text)))
     }
 }

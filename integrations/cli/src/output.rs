@@ -17,6 +17,10 @@ pub(crate) struct Style {
     /// Width of tables in characters [default: that of the terminal, or 120]
     #[arg(long, value_name = "COLUMNS")]
     pub(crate) width: Option<usize>,
+    /// Print names in full, however wide the tables become. By default, kernels have short names. JSON and CSV always
+    /// have full names
+    #[arg(long, conflicts_with = "width")]
+    full_names: bool,
 }
 
 /// Parses the most rows of a table: a table without any would look as if nothing had been recorded.
@@ -60,6 +64,7 @@ impl Style {
     /// Sets the width of a table.
     fn fit(&self, table: Table) -> Table {
         match self.width {
+            _ if self.full_names => table.full_names(),
             Some(columns) => table.width(columns),
             None => table.fit_terminal(),
         }
@@ -77,7 +82,7 @@ impl Style {
             }
             Format::Md => {
                 for (index, section) in sections.iter().enumerate() {
-                    write!(out, "{}{}", if index == 0 { "" } else { "\n" }, markdown(section))?;
+                    write!(out, "{}{}", if index == 0 { "" } else { "\n" }, markdown(section, self.full_names))?;
                 }
             }
             Format::Json => {
@@ -173,16 +178,17 @@ fn paint(table: &str, marked: &[usize]) -> String {
     painted
 }
 
-fn markdown(section: &Section) -> String {
+fn markdown(section: &Section, full_names: bool) -> String {
     let mut text = format!("## {}\n\n", section.title);
     // Two spaces at its end keep a line apart from the next.
     let paragraph = |lines: &str| lines.trim().lines().collect::<Vec<_>>().join("  \n") + "\n";
-    match &section.table {
+    let full = |table: Table| if full_names { table.full_names() } else { table };
+    match section.table.clone().map(full) {
         Some(table) => {
             if let Some(above) = table.line_above() {
                 text += &format!("{above}\n\n");
             }
-            text += &markdown_table(table);
+            text += &markdown_table(&table);
             let below: Vec<_> = table.lines_below().collect();
             if !below.is_empty() {
                 text += &format!("\n{}", paragraph(&below.join("\n")));

@@ -107,6 +107,9 @@ fn of_spans(report: &Report, limit: usize) -> Section {
     section(("Spans", "spans"), rows, limit, "no spans were recorded", |rows| table("Span", "Self time", rows))
 }
 
+/// The title of the column of kernels.
+const KERNEL: &str = "Kernel";
+
 fn of_kernels(report: &Report, limit: usize) -> Section {
     let all = report.kernels().limit(usize::MAX).rows();
     let rows = all.into_iter().map(|row| Row {
@@ -117,7 +120,7 @@ fn of_kernels(report: &Report, limit: usize) -> Section {
         calls: row.calls,
         cut_calls: 0,
     });
-    let table = |rows: &[Row]| table("Kernel", "CUDA total", rows);
+    let table = |rows: &[Row]| table(KERNEL, "CUDA total", rows);
     section(("Kernels", "kernels"), rows.collect(), limit, "no GPU work was recorded", table)
 }
 
@@ -147,7 +150,10 @@ fn section(
 
 fn table(name: &'static str, time: &'static str, rows: &[Row]) -> Table {
     let mut table = Table::default();
-    table.text(name, rows, |row| row.name.clone());
+    let names = table.text(name, rows, |row| row.name.clone());
+    if name == KERNEL {
+        names.kernels();
+    }
     table.number(time, rows, |row| units::column_time(row.own));
     table.number("Share", rows, |row| units::percent(row.percent));
     table.number("Cumulative", rows, |row| units::percent(row.cumulative)).droppable(1);

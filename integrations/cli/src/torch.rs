@@ -118,7 +118,7 @@ fn table(rows: &[Row]) -> Table {
         table.number("Self CUDA Mem", rows, |it| memory(it.row.self_device_memory)).droppable(9);
     }
     table.number("# of Calls", rows, |it| it.row.count.to_string());
-    table.number("Total FLOPs", rows, |it| units::count(it.row.flops)).droppable(11);
+    table.number("Total FLOPs", rows, |it| units::flops(it.row.flops)).droppable(11);
     table
 }
 
@@ -139,7 +139,7 @@ fn memory(bytes: i64) -> String {
 }
 
 fn share(time: Duration, all: Duration) -> Option<String> {
-    (!all.is_zero()).then(|| units::percent(100.0 * time.as_secs_f64() / all.as_secs_f64()))
+    (!all.is_zero()).then(|| format!("{:.2}%", 100.0 * time.as_secs_f64() / all.as_secs_f64()))
 }
 
 fn mean(time: Duration, count: u64) -> Duration {

@@ -11,7 +11,10 @@ use super::{
     window::{Candidate, Window},
     words,
 };
-use crate::trace::{Device, Kernel, MetricMeaning, Span, Work};
+use crate::{
+    kernel_names::short_kernels,
+    trace::{Device, Kernel, MetricMeaning, Span, Work},
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The part of the step and of the GPU's time that small kernels take, from which on the batch is small. If the GPU is
@@ -131,6 +134,7 @@ pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
     let span = groups.first().and_then(|group| group.span);
     let names: SortedSet<_> =
         found.iter().filter_map(|(_, work, _)| work.kernel()).map(|kernel| &*kernel.name).collect();
+    let names = short_kernels(&names.into_iter().collect::<Vec<_>>());
     let (tasks, ratio) = (found.iter().map(|(index, ..)| *index).collect::<Vec<_>>(), found[0].2);
     let mut evidence = vec![
         format!("{} products in a step.", words::digits(tasks.len() as f64 / window.count() as f64)),

@@ -46,7 +46,7 @@ fn steps_that_a_condition_slows_down_are_compared_with_the_others() {
     assert_eq!(finding.title, "10 of 40 steps take 4.00 ms longer while the CPUs are saturated");
     let expected = [
         "They take 14.1 ms on average, the others 10.1 ms.",
-        "`machine.cpu` is 97.00% in these steps, 35.00% in the others.",
+        "`machine.cpu` is 97.0 % in these steps, 35.0 % in the others.",
     ];
     assert_eq!(finding.evidence, expected);
     // A quarter of the steps.

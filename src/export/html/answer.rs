@@ -61,7 +61,7 @@ fn write_figures(report: &Report, ranks: &Ranks, figures: &mut Array<'_>) {
         let verdict = if ranks.are_several() { String::new() } else { format!(": {}", usage.verdict) };
         figure(format!("GPU {} busy {busy}{verdict}", device.device), "gpu");
         if let Some((mfu, rate)) = usage.mfu().zip(usage.flops_per_second()) {
-            figure(format!("MFU {}% ({}FLOP/s)", units::digits(mfu), units::rate(rate)), "");
+            figure(format!("MFU {} ({})", units::percent(mfu), units::flop_rate(rate)), "");
         }
         let a_step = usage.kernels as f64 / device.steps.max(1) as f64;
         figure(format!("{} kernels a step", units::rate(a_step)), "kernels");

@@ -96,8 +96,13 @@ pub(super) enum Unit {
     /// A percentage with three digits.
     Share,
     Memory,
-    /// A large number, with three decimals and a prefix.
+    /// A large number, with three digits and a prefix.
     Count,
+    /// Floating-point operations, and those per second.
+    Flops,
+    FlopRate,
+    /// Bytes per second.
+    Bandwidth,
     /// A large number, with three digits and a prefix.
     Rate,
 }
@@ -116,6 +121,9 @@ impl Unit {
             Self::Share => "share",
             Self::Memory => "memory",
             Self::Count => "count",
+            Self::Flops => "flops",
+            Self::FlopRate => "flopRate",
+            Self::Bandwidth => "bandwidth",
             Self::Rate => "rate",
         }
     }
@@ -142,6 +150,12 @@ impl Grid {
     pub(super) fn names<R>(&mut self, title: &'static str, rows: &[R], names: &mut Names, of: impl Fn(&R) -> &str) {
         self.columns.push((title, Unit::Name, ""));
         self.cells.push(rows.iter().map(|row| Cell::Name(names.index(of(row)))).collect());
+    }
+
+    /// Adds a column with a kernel or a copy for each row.
+    pub(super) fn kernels<R>(&mut self, title: &'static str, rows: &[R], names: &mut Names, of: impl Fn(&R) -> &str) {
+        self.columns.push((title, Unit::Name, ""));
+        self.cells.push(rows.iter().map(|row| Cell::Name(names.work(of(row)))).collect());
     }
 
     /// Adds a column with a function for each row.

@@ -2,9 +2,12 @@
 
 use crate::{
     export::json::{Array, Object},
-    report::Averages,
+    report::{Averages, short_kernels},
 };
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 /// Whole numbers one after another, seven bits to a byte, the lowest first. The high bit says that more bytes follow.
 ///
@@ -73,6 +76,8 @@ pub(super) struct Names {
     names: Vec<Arc<str>>,
     /// The bytes of all names.
     bytes: usize,
+    /// The indices of the names of kernels and copies.
+    work: BTreeSet<usize>,
 }
 
 impl Names {
@@ -102,6 +107,13 @@ impl Names {
         self.names.len() - 1
     }
 
+    /// Returns the index of the name of a kernel or a copy, which is shown in its short form.
+    pub(super) fn work(&mut self, name: &str) -> usize {
+        let index = self.index(name);
+        self.work.insert(index);
+        index
+    }
+
     /// Returns the name with this index.
     pub(super) fn get(&self, index: usize) -> &str {
         &self.names[index]
@@ -114,6 +126,19 @@ impl Names {
 
     pub(super) fn write(&self, array: &mut Array<'_>) {
         self.names.iter().for_each(|name| array.string(name));
+    }
+
+    /// Writes the short names of kernels, each after the index of the full one.
+    pub(super) fn write_short(&self, array: &mut Array<'_>) {
+        let full: Vec<&str> = self.work.iter().map(|&index| self.get(index)).collect();
+        for (index, short) in
+            self.work.iter().zip(short_kernels(&full)).filter(|(index, short)| self.get(**index) != short)
+        {
+            array.array(|pair| {
+                pair.number(*index);
+                pair.string(&short);
+            });
+        }
     }
 }
 

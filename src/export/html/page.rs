@@ -208,6 +208,7 @@ impl HtmlReport {
                 });
             });
             document.array_of_lines("names", |array| names.write(array));
+            document.array_of_lines("short", |array| names.write_short(array));
             let completeness = self.report.completeness();
             if completeness.dropped_share() > 0.0 {
                 let summary = completeness.warning().unwrap_or_else(|| completeness.to_string());

@@ -59,7 +59,7 @@ impl Contents {
                 WorkKind::Communication => StepPart::Communication,
                 WorkKind::Memory => StepPart::Copies,
             };
-            let name = *known.entry(WorkKey::of(work)).or_insert_with(|| names.index(&work.name().to_string()) as u32);
+            let name = *known.entry(WorkKey::of(work)).or_insert_with(|| names.work(&work.name().to_string()) as u32);
             let span = work.span().map(|span| names.index(span.name()) as u32);
             self.count((part, name, span), end.since(start));
         }

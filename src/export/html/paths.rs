@@ -73,7 +73,7 @@ impl Paths {
         let unattributed = names.index(crate::report::Average::UNATTRIBUTED);
         let mut known: FxHashMap<WorkKey, usize> = FxHashMap::default();
         for work in trace.work() {
-            let name = *known.entry(WorkKey::of(work)).or_insert_with(|| names.index(&work.name().to_string()));
+            let name = *known.entry(WorkKey::of(work)).or_insert_with(|| names.work(&work.name().to_string()));
             let span = work.span().map(|span| of_span[span.id().index()].map(|node| node as usize));
             let outer = span.unwrap_or_else(|| self.node(None, unattributed));
             if let Some(node) = self.node(outer, name) {

@@ -64,11 +64,11 @@ fn modules(report: &Report, names: &mut Names) -> Option<Grid> {
     grid.column(("Parameters", Unit::Count, "with nested modules"), rows, |row| row.parameters);
     grid.column(("Size", Unit::Memory, "of the parameters"), rows, |row| row.parameter_bytes);
     grid.column(("Passes", Unit::Number, "how often it ran"), rows, |row| row.passes);
-    grid.column(("FLOPs", Unit::Count, "of all passes"), rows, |row| nonzero(row.flops));
+    grid.column(("FLOPs", Unit::Flops, "of all passes"), rows, |row| nonzero(row.flops));
     grid.column(("FLOPs/parameter", Unit::Rate, "of a pass"), rows, |row| row.flops_per_parameter);
     grid.column(("Host time", Unit::Time, "with nested modules"), rows, |row| row.host);
     grid.column(("GPU time", Unit::Time, "with nested modules"), rows, |row| row.gpu);
-    grid.column(("FLOP/s", Unit::Rate, "operations a second of GPU time"), rows, |row| row.flops_per_second);
+    grid.column(("FLOP/s", Unit::FlopRate, "operations a second of GPU time"), rows, |row| row.flops_per_second);
     grid.column(("GPU memory", Unit::Memory, "allocated less freed"), rows, |row| row.gpu_memory);
     grid.column(("CUDA Peak", Unit::Memory, "the most in use after an allocation"), rows, |row| row.peak_gpu_memory);
     grid.left_out(all.len() - rows.len());
@@ -80,7 +80,7 @@ fn kernels(report: &Report, names: &mut Names) -> Option<Grid> {
     let all = Kernels::limit(report.kernels(), usize::MAX).rows();
     let rows = &all[..all.len().min(ROWS)];
     let mut grid = Grid::default();
-    grid.names("Kernel", rows, names, |row| &row.name);
+    grid.kernels("Kernel", rows, names, |row| &row.name);
     grid.column(("CUDA total", Unit::Total, ""), rows, |row| row.total);
     grid.column(("CUDA %", Unit::Percent, "of the time of all GPU work"), rows, |row| row.percent);
     grid.column(("# of Calls", Unit::Number, ""), rows, |row| row.calls);
@@ -89,8 +89,8 @@ fn kernels(report: &Report, names: &mut Names) -> Option<Grid> {
     grid.column(("Longest", Unit::Time, ""), rows, |row| row.longest);
     grid.column(("Occupancy", Unit::Percent, "estimated"), rows, |row| row.occupancy);
     grid.column(("Registers", Unit::Number, "of a thread"), rows, |row| row.registers.map(u64::from));
-    grid.column(("Bytes", Unit::Count, ""), rows, |row| nonzero(row.bytes));
-    grid.column(("Bytes/s", Unit::Rate, ""), rows, |row| row.bytes_per_second);
+    grid.column(("Bytes", Unit::Memory, ""), rows, |row| nonzero(row.bytes));
+    grid.column(("Bytes/s", Unit::Bandwidth, ""), rows, |row| row.bytes_per_second);
     grid.left_out(all.len() - rows.len());
     (!rows.is_empty()).then_some(grid)
 }
@@ -106,7 +106,7 @@ fn operations(report: &Report, names: &mut Names) -> Option<Grid> {
     grid.column(("CUDA shared", Unit::Total, "GPU time of kernels that also did others"), rows, |row| row.shared);
     grid.column(("Kernels", Unit::Number, ""), rows, |row| row.kernels);
     grid.column(("# of Calls", Unit::Number, ""), rows, |row| row.calls);
-    grid.column(("Total FLOPs", Unit::Count, ""), rows, |row| nonzero(row.flops));
+    grid.column(("Total FLOPs", Unit::Flops, ""), rows, |row| nonzero(row.flops));
     grid.left_out(all.len() - rows.len());
     (!rows.is_empty()).then_some(grid)
 }
@@ -116,7 +116,10 @@ fn counters(report: &Report, title: &'static str, by: CountersBy, names: &mut Na
     let all = report.counters().by(by).limit(usize::MAX).rows();
     let rows = &all[..all.len().min(ROWS)];
     let mut grid = Grid::default();
-    grid.names(title, rows, names, |row| &row.name);
+    match by {
+        CountersBy::Kernel => grid.kernels(title, rows, names, |row| &row.name),
+        _ => grid.names(title, rows, names, |row| &row.name),
+    }
     grid.column(("GPU time", Unit::Time, "covered by samples"), rows, |row| row.gpu);
     let mut percent = |title, help, of: fn(&CounterAverage) -> Option<f64>| {
         grid.column((title, Unit::Percent, help), rows, of);
@@ -124,9 +127,9 @@ fn counters(report: &Report, title: &'static str, by: CountersBy, names: &mut Na
     percent("SM", "time in which SMs had work; empty where the standard error is above 3 points", |row| row.sm_active);
     percent("Tensor", "time in which the tensor cores were busy", |row| row.tensor_active);
     percent("DRAM", "use of the memory's bandwidth", |row| row.dram_active);
-    grid.column(("DRAM bytes/s", Unit::Rate, "read and written"), rows, |row| row.dram_bytes_per_second);
+    grid.column(("DRAM bytes/s", Unit::Bandwidth, "read and written"), rows, |row| row.dram_bytes_per_second);
     grid.column(("SM clock", Unit::Rate, "in hertz"), rows, |row| row.sm_clock);
-    grid.column(("FLOP/s", Unit::Rate, "operations stated by fields, per second of GPU time"), rows, |row| {
+    grid.column(("FLOP/s", Unit::FlopRate, "operations stated by fields, per second of GPU time"), rows, |row| {
         row.flops_per_second
     });
     grid.column(("FLOP/byte", Unit::Rate, "by the bytes that were measured"), rows, |row| row.intensity);
@@ -356,8 +359,8 @@ impl SpanTree {
         column("p50", Unit::Time, "median time of a call", &|row| percentile(row, row.p50_cpu));
         column("p95", Unit::Time, "95 % of calls took no longer", &|row| percentile(row, row.p95_cpu));
         column("Kernels", Unit::Number, "launched, with nested spans", &|row| row.kernels.into());
-        column("Total FLOPs", Unit::Count, "with nested spans", &|row| nonzero(row.total_flops).into());
-        column("FLOP/s", Unit::Rate, "operations a second of GPU time", &|row| row.flops_per_second.into());
+        column("Total FLOPs", Unit::Flops, "with nested spans", &|row| nonzero(row.total_flops).into());
+        column("FLOP/s", Unit::FlopRate, "operations a second of GPU time", &|row| row.flops_per_second.into());
         column("GPU MFU", Unit::Share, "operations in percent of the GPU's peak", &|row| row.gpu_mfu.into());
         column("Occupancy", Unit::Percent, "estimated", &|row| row.occupancy.into());
         column("CUDA Mem", Unit::Memory, "allocated less freed, with nested spans", &|row| row.total_gpu_memory.into());

@@ -1,4 +1,5 @@
 mod followed;
+mod units;
 
 use super::{Html, HtmlReport};
 use crate::{
@@ -6,7 +7,7 @@ use crate::{
     analysis::{Analysis, SampledLine},
     export::{Collected, samples::awkward_trace},
     trace::{
-        Losses, Metadata, Timestamp, Trace,
+        Detail, Losses, Metadata, Timestamp, Trace,
         sample::{
             gpu_trace, losses_mut, memory_trace, operations_trace, ranks, remove_steps, repeat_work, set_caller,
             set_parent, set_track, spans_trace, stacks_trace,
@@ -208,6 +209,24 @@ fn a_huge_name_is_cut() {
     assert_eq!(shown, 1_001);
     // The report as text has it in full.
     assert!(page.len() < 2 * name.len() + 200_000, "{}", page.len());
+}
+
+#[test]
+fn kernels_have_short_names_and_keep_their_full_ones() {
+    let full = "void at::vectorized_elementwise_kernel<4, at::AbsFunctor<float> >(int, at::AbsFunctor<float>)";
+    let mut trace = gpu_trace();
+    for work in &mut trace.work {
+        if let Detail::Kernel(kernel) = &mut work.detail
+            && &*kernel.name == "gemm"
+        {
+            kernel.name = full.into();
+        }
+    }
+    let (_, document) = page_of(&[trace]);
+    assert!(column(&document, "kernels", "Kernel").contains(&full.into()));
+    let names = document["names"].as_array().unwrap();
+    let index = names.iter().position(|name| name == full).unwrap();
+    assert_eq!(document["short"], serde_json::json!([[index, "elementwise_kernel<Abs>"]]));
 }
 
 /// Returns a window of one step in which spans are nested this deep.

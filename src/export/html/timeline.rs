@@ -239,7 +239,7 @@ impl<'a, 'n> Packer<'a, 'n> {
             Kind::Work(index) => {
                 let Some(work) = self.trace.work_at(index..index + 1).next() else { return 0 };
                 let known = self.kernels.entry(WorkKey::of(work));
-                *known.or_insert_with(|| self.names.index(&work.name().to_string()) as u32)
+                *known.or_insert_with(|| self.names.work(&work.name().to_string()) as u32)
             }
         }
     }

@@ -38,8 +38,8 @@ fn numbers_are_to_the_right_and_names_to_the_left() {
 ----------  ------  ----------  -------  ----------  ---------  ----------
 Name        Self %   Self time  Total %  Total time   Avg time  # of Calls
 ----------  ------  ----------  -------  ----------  ---------  ----------
-train_step  12.50%    6.000 ms   25.00%   12.000 ms   4.000 ms           3
-模型        12.50%  300.000 µs   25.00%  600.000 µs  10.000 µs          60
+train_step  12.5 %    6.000 ms   25.0 %   12.000 ms   4.000 ms           3
+模型        12.5 %  300.000 µs   25.0 %  600.000 µs  10.000 µs          60
 ----------  ------  ----------  -------  ----------  ---------  ----------
 2 more rows
 "
@@ -64,16 +64,16 @@ fn rates_and_utilisation_are_shown_where_there_is_room() {
     assert_eq!(
         table(&rows, 0, 120),
         "
-------  ------  ----------  -------  ----------  ---------  ----------  -----------  ------  -------
-Name    Self %   Self time  Total %  Total time   Avg time  # of Calls  Total FLOPs  FLOP/s  GPU MFU
-------  ------  ----------  -------  ----------  ---------  ----------  -----------  ------  -------
-matmul  12.50%    6.000 ms   25.00%   12.000 ms   4.000 ms           3       2.000G   61.2G  0.0914%
-add     12.50%  300.000 µs   25.00%  600.000 µs  10.000 µs          60           --      --       --
-------  ------  ----------  -------  ----------  ---------  ----------  -----------  ------  -------
+------  ------  ----------  -------  ----------  ---------  ----------  -----------  ------------  -------
+Name    Self %   Self time  Total %  Total time   Avg time  # of Calls  Total FLOPs        FLOP/s  GPU MFU
+------  ------  ----------  -------  ----------  ---------  ----------  -----------  ------------  -------
+matmul  12.5 %    6.000 ms   25.0 %   12.000 ms   4.000 ms           3   2.00 GFLOP  61.2 GFLOP/s    0.1 %
+add     12.5 %  300.000 µs   25.0 %  600.000 µs  10.000 µs          60            –             –        –
+------  ------  ----------  -------  ----------  ---------  ----------  -----------  ------------  -------
 "
     );
     let narrow = table(&rows, 0, 70);
-    assert!(narrow.ends_with("hidden to fit the terminal: Total %, Self %, Total FLOPs\n"), "{narrow}");
+    assert!(narrow.ends_with("hidden to fit the terminal: Total %, Self %, Total FLOPs, FLOP/s\n"), "{narrow}");
 }
 
 #[test]

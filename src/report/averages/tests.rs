@@ -165,10 +165,10 @@ fn the_table_has_all_columns_that_have_room() {
 --------------  ---------  ----------  ---------  ----------  -----------  ----------  ---------  ---------  ----------
 Name            Self time  Total time   Avg time   Self CUDA  Self CUDA %  CUDA total   CUDA Mem  Occupancy  # of Calls
 --------------  ---------  ----------  ---------  ----------  -----------  ----------  ---------  ---------  ----------
-train_step      40.000 µs  180.000 µs  90.000 µs    8.000 µs        5.06%  148.000 µs        0 B      2.27%           2
-backward        80.000 µs   80.000 µs  40.000 µs  100.000 µs       63.29%  100.000 µs  -8.00 KiB      2.27%           2
-forward         60.000 µs   60.000 µs  30.000 µs   40.000 µs       25.32%   40.000 µs   8.00 KiB      2.27%           2
-[unattributed]   0.000 µs    0.000 µs   0.000 µs   10.000 µs        6.33%   10.000 µs        0 B      2.27%           0
+train_step      40.000 µs  180.000 µs  90.000 µs    8.000 µs        5.1 %  148.000 µs        0 B      2.3 %           2
+backward        80.000 µs   80.000 µs  40.000 µs  100.000 µs       63.3 %  100.000 µs  -8.00 KiB      2.3 %           2
+forward         60.000 µs   60.000 µs  30.000 µs   40.000 µs       25.3 %   40.000 µs   8.00 KiB      2.3 %           2
+[unattributed]          –           –          –   10.000 µs        6.3 %   10.000 µs        0 B      2.3 %           0
 --------------  ---------  ----------  ---------  ----------  -----------  ----------  ---------  ---------  ----------
 hidden to fit the terminal: p50, Longest, Total %, Self %, p95, CUDA time avg, CUDA Peak, Self CUDA Mem
 "
@@ -241,7 +241,7 @@ fn calls_that_an_edge_cuts_are_counted_apart() {
     let table = report.averages().width(160).to_string();
     assert!(table.contains("  2 + 2 cut") && table.contains("      1 cut"), "{table}");
     let epoch = table.lines().find(|line| line.starts_with("epoch")).unwrap();
-    assert!(epoch.contains("  1.000 ms         --  "), "{table}");
+    assert!(epoch.contains("  1.000 ms          –  "), "{table}");
 }
 
 #[test]

@@ -170,9 +170,9 @@ GPU 0 memory at its peak: 175 MiB, 100 MiB of it from before the window; most: f
 -----------------------------  ----------  --------  ----------  ----------------
 Allocated by                   Inside      CUDA Mem  CUDA Mem %  # of Allocations
 -----------------------------  ----------  --------  ----------  ----------------
-[allocated before the window]               100 MiB      57.14%                --
-forward                        train_step  40.0 MiB      22.86%                 2
-backward                       train_step  30.0 MiB      17.14%                 1
+[allocated before the window]               100 MiB      57.1 %                 –
+forward                        train_step  40.0 MiB      22.9 %                 2
+backward                       train_step  30.0 MiB      17.1 %                 1
 -----------------------------  ----------  --------  ----------  ----------------
 1 more row
 "

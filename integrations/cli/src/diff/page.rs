@@ -25,8 +25,11 @@ pub(super) fn page(diff: &Diff, part: f64) -> Page {
 fn overview(page: &mut Page, diff: &Diff, part: f64) {
     let (rows, notes) = (summary::rows(diff, part), summary::notes(&diff.comparison));
     if let Some(step) = rows.first() {
-        let change =
-            format!("{} ({})", step.change.as_deref().unwrap_or("--"), step.percent.as_deref().unwrap_or("--"));
+        let change = format!(
+            "{} ({})",
+            step.change.as_deref().unwrap_or(units::NOTHING),
+            step.percent.as_deref().unwrap_or(units::NOTHING)
+        );
         let outcome = format!("{}; {}", step.outcome.as_deref().unwrap_or(""), step.interval.as_deref().unwrap_or(""));
         let items = json!([
             ["step before", step.before, "typical"],
@@ -172,7 +175,7 @@ fn kernel_times(page: &mut Page, diff: &Diff) {
     const ROWS: usize = 1_000;
     let kernels = diff.kernels();
     let left_out = kernels.len().saturating_sub(ROWS);
-    let rows: Vec<_> = kernels.iter().take(ROWS).map(|kernel| (kernel, page.name(&kernel.name))).collect();
+    let rows: Vec<_> = kernels.iter().take(ROWS).map(|kernel| (kernel, page.kernel(&kernel.name))).collect();
     if rows.is_empty() {
         return;
     }

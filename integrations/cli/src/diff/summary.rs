@@ -77,9 +77,9 @@ fn step(name: &str, comparison: &Comparison, time: &TimeChange, part: f64) -> Ro
     }
 }
 
-/// Formats a change in percent of the value before, `+5.0%`, unless that is 0.
+/// Formats a change in percent of the value before, `+5.0 %`, unless that is 0.
 fn percent(change: f64, before: f64) -> Option<String> {
-    (before != 0.0).then(|| format!("{:+.1}%", 100.0 * change / before))
+    (before != 0.0).then(|| format!("{:+.1} %", 100.0 * change / before))
 }
 
 /// Returns a count of a step, if there is any.

@@ -41,7 +41,7 @@ fn explanation_table(rows: &[Explanation]) -> Table {
     let on_path = if is_critical { " (on the critical path)" } else { "" };
     table.heading(format!("What explains the difference of the step{on_path}:"));
     table.number("Change", rows, |row| text::signed(row.change.value));
-    table.number("Of a step", rows, |row| format!("{:+.1}%", row.percent())).droppable(3);
+    table.number("Of a step", rows, |row| format!("{:+.1} %", row.percent())).droppable(3);
     table.number("99 % interval", rows, |row| text::interval(&row.change)).droppable(1);
     table.text("On", rows, |row| (if row.is_gpu { "GPU" } else { "host" }).to_owned());
     table.text("Span (self time)", rows, |row| row.path.join(" > "));
@@ -145,7 +145,7 @@ pub(super) fn kernels(diff: &Diff, limit: usize) -> Section {
 fn kernel_table(rows: &[KernelTimeChange]) -> Table {
     let mut table = Table::default();
     table.heading("Kernels and copies in a step, on average:".to_owned());
-    table.text("Kernel", rows, |row| row.name.clone());
+    table.text("Kernel", rows, |row| row.name.clone()).kernels();
     table.text("", rows, |row| kernel_state(row).map(str::to_owned));
     table.number("Launches", rows, |row| row.before.map(|_| launch_texts(row)[0].clone())).droppable(3);
     table.number("After", rows, |row| row.after.map(|_| launch_texts(row)[1].clone())).droppable(4);

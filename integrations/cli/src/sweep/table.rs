@@ -126,7 +126,7 @@ fn table(compared: &Compared<'_>, rows: &[TrialRow<'_>], notes: Vec<String>) -> 
         false => ["Steps/s", "J/step", "Steps/price"],
     };
     table.number(throughput, rows, |row| row.throughput.map(units::rate));
-    table.number("Gain", rows, |row| row.gain.map(|gain| format!("{gain:+.1}%"))).droppable(8);
+    table.number("Gain", rows, |row| row.gain.map(|gain| format!("{gain:+.1} %"))).droppable(8);
     table.number("GPU busy", rows, |row| row.measured.and_then(|it| it.gpu_busy).map(units::percent)).droppable(7);
     table.number("MFU", rows, |row| row.measured.and_then(|it| it.mfu).map(units::percent)).droppable(6);
     table.number("GPU memory", rows, |row| row.measured.and_then(|it| it.peak_memory).map(units::bytes)).droppable(9);

@@ -144,8 +144,8 @@ fn draw_memory(frame: &mut Frame<'_>, area: Rect, view: &View, styles: Styles) {
 }
 
 fn gpu_line<'a>(gpu: &GpuReading, styles: Styles) -> Line<'a> {
-    let unknown = || "--".to_owned();
-    let busy = gpu.busy_percent.map_or_else(unknown, |percent| format!("{percent}%"));
+    let unknown = || units::NOTHING.to_owned();
+    let busy = gpu.busy_percent.map_or_else(unknown, |percent| format!("{percent} %"));
     let memory =
         gpu.memory.map_or_else(unknown, |(used, all)| format!("{} of {}", units::bytes(used), units::bytes(all)));
     let power = gpu.watts.map_or_else(unknown, |watts| format!("{watts:.0} W"));

@@ -132,8 +132,8 @@ fn counts_that_differ_look_different_and_are_not_the_same() {
         let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}"));
         line.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(row("kernel launches"), "kernel launches 3.5 3.0 -0.5 -14.3% -- varies from step to step");
-    assert_eq!(row("copies"), "copies 17.98 18.00 +0.02 +0.1% -- varies from step to step");
+    assert_eq!(row("kernel launches"), "kernel launches 3.5 3.0 -0.5 -14.3 % – varies from step to step");
+    assert_eq!(row("copies"), "copies 17.98 18.00 +0.02 +0.1 % – varies from step to step");
 }
 
 #[test]

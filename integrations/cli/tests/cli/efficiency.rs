@@ -56,7 +56,7 @@ fn modules_of_a_real_model_have_parameters_flops_and_memory() {
     }
     assert_eq!(json["parameters"], 2 * 4160);
     let text = printed("report --model --width 120", &[&window("candle")]);
-    assert!(text.contains("\nlayers.0 ") && text.ends_with("\nthe model has 8.320k parameters\n"), "{text}");
+    assert!(text.contains("\nlayers.0 ") && text.ends_with("\nthe model has 8.32 k parameters\n"), "{text}");
     let none = printed("report --model", &[&window("training")]);
     assert_eq!(none, "no modules were recorded: no span has the field op.module\n");
 }
@@ -164,7 +164,7 @@ fn differences_have_what_both_sides_achieved() {
     }
     let text = printed("diff --width 160", &[&before, &after]);
     let row = text.lines().find(|line| line.starts_with("last loss")).unwrap_or_else(|| panic!("{text}"));
-    assert_eq!(row.split_whitespace().collect::<Vec<_>>().join(" "), "last loss 1.00 1.50 +0.500 +50.0% --");
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>().join(" "), "last loss 1.00 1.50 +0.500 +50.0 % –");
     let other = printed_json("diff --json --goal accuracy", &[&before, &after]);
     assert_eq!(other["efficiency"].as_array().unwrap().len(), 1, "no accuracy, but energy: {other}");
     // What one side lacks is not compared.

@@ -23,10 +23,10 @@ fn lines_and_functions_are_printed() {
         let row = text.lines().find(|row| row.contains(line)).unwrap_or_else(|| panic!("{line} in {text}"));
         row.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    assert!(row(&lines, "src/model.rs:57").starts_with("forward src/model.rs:57 train::model::softmax * 60.00% 12.9"));
-    assert!(row(&lines, "kernel.rs:100").contains("src/model.rs:43 * 30.00%"), "{lines}");
+    assert!(row(&lines, "src/model.rs:57").starts_with("forward src/model.rs:57 train::model::softmax * 60.0 % 12.9"));
+    assert!(row(&lines, "kernel.rs:100").contains("src/model.rs:43 * 30.0 %"), "{lines}");
     let own = printed("report --lines --own --in-span forward", &[&file]);
-    assert!(row(&own, "src/model.rs:43").contains("* 40.00%") && !own.contains("backward"), "{own}");
+    assert!(row(&own, "src/model.rs:43").contains("* 40.0 %") && !own.contains("backward"), "{own}");
     let functions = printed_json("report --functions --json", &[&file]);
     assert_eq!(functions["functions"][0]["function"], "train::grad::walk");
     assert_eq!(functions["functions"][0]["self_time"]["cpu"], 56_000);

@@ -68,15 +68,15 @@ fn a_span_that_is_off_the_cpu_waits_whatever_its_name() {
     assert_eq!(finding.title, "the steps' thread is off the CPU for 14.8 ms of each step in `load` (model.rs:1)");
     assert!((14_800..14_900).contains(&finding.saving.likely.as_micros()), "{:?}", finding.saving);
     assert_eq!(finding.saving.least, Duration::ZERO, "nobody knows what it waits for");
-    assert!(finding.evidence.iter().any(|it| it.contains("runs for 1.00% of that")), "{finding:?}");
+    assert!(finding.evidence.iter().any(|it| it.contains("runs for 1.0 % of that")), "{finding:?}");
     assert!(finding.evidence.iter().any(|it| it.contains(".samples(")), "{finding:?}");
     // It computes.
     let mut trace = program("load");
     set_cpu(&mut trace, &[("load", 0.97), ("train_step", 1.0)], 22.0);
     assert_eq!(findings(&trace), []);
     assert!(advice(&trace).contains(
-        "`load` (model.rs:1) takes 15.0 ms of each 22.0 ms step (68.18%), outside of spans in it. Its thread runs for \
-         97.00%"
+        "`load` (model.rs:1) takes 15.0 ms of each 22.0 ms step (68.2 %), outside of spans in it. Its thread runs for \
+         97.0 %"
     ));
 }
 
@@ -120,7 +120,7 @@ fn joining_threads_is_no_fault_even_if_they_were_not_sampled() {
     assert_eq!(findings(&trace), []);
     let text = advice(&trace);
     assert!(text.contains("`forward` (model.rs:1) waits for 13.5 ms of each 22.0 ms step"), "{text}");
-    assert!(text.contains("100.00% of the sampled waits there are in `std::thread::scoped::scope`"), "{text}");
+    assert!(text.contains("100.0 % of the sampled waits there are in `std::thread::scoped::scope`"), "{text}");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_busy_machine_is_no_wait() {
     let mut trace = program("forward");
     set_cpu(&mut trace, &[("forward", 0.3), ("train_step", 0.3)], 6.6);
     assert_eq!(findings(&trace), []);
-    assert!(advice(&trace).contains("Its thread runs for 30.00% of that."), "{}", advice(&trace));
+    assert!(advice(&trace).contains("Its thread runs for 30.0 % of that."), "{}", advice(&trace));
     let mut denied = steps(|it, _| {
         it.step(22 * MILLI).span(0, "throttle", 0, 15 * MILLI).field("op.wait", "none");
     });
@@ -153,7 +153,7 @@ fn a_busy_machine_is_no_wait() {
 #[test]
 fn what_was_not_recorded_is_named() {
     let text = advice(&program("load"));
-    assert!(text.contains("`load` (model.rs:1) takes 15.0 ms of each 22.0 ms step (68.18%)"), "{text}");
+    assert!(text.contains("`load` (model.rs:1) takes 15.0 ms of each 22.0 ms step (68.2 %)"), "{text}");
     assert!(text.contains("`.cpu_time(CpuTime::spans())` tells"), "{text}");
     // A finding answers it.
     let text = advice(&program("next_batch"));
@@ -210,7 +210,7 @@ fn a_thread_without_a_cpu_in_all_steps_is_found() {
     assert_eq!((finding.kind, finding.saving.likely, finding.step), (FindingKind::CpuSaturated, millis(4), millis(22)));
     assert_eq!(finding.title, "the steps' thread is ready to run but has no CPU for 4.00 ms of each step");
     let expected =
-        "`machine.cpu` is 99.00% on average in these steps. This process keeps 1.00 CPUs busy, others the rest.";
+        "`machine.cpu` is 99.0 % on average in these steps. This process keeps 1.00 CPUs busy, others the rest.";
     assert_eq!(finding.evidence[1], expected);
     assert!(finding.saving.least > millis(3));
     // Its own threads have to run at some time.
@@ -221,7 +221,7 @@ fn a_thread_without_a_cpu_in_all_steps_is_found() {
     unknown.stack_sampling = None;
     assert_eq!(findings(&unknown), []);
     let text = advice(&unknown);
-    assert!(text.contains("`machine.cpu` is 99.00% on average, while this process keeps 1.00 CPUs busy."), "{text}");
+    assert!(text.contains("`machine.cpu` is 99.0 % on average, while this process keeps 1.00 CPUs busy."), "{text}");
 }
 
 #[test]

@@ -108,7 +108,8 @@ function partsBar({ parts, values, help }, total) {
       inside[index].classList.toggle("narrow", !fits);
       inside[index].tabIndex = fits ? 0 : -1;
       inside[index].setAttribute("aria-hidden", String(!fits));
-      below[index].hidden = fits;
+      // What is less than a thousandth of the step is in the bar only.
+      below[index].hidden = fits || percent(values[known[index]]) < 0.1;
     });
   onResize(bar, place);
   FILTER.shown.push((chosen) => {
@@ -152,7 +153,7 @@ function partDetails({ parts, values, help, contents }, total) {
       el(
         "tr",
         {},
-        el("td", { class: "text name", title: DATA.names[name] }, middleCut(DATA.names[name])),
+        el("td", { class: "text name", title: DATA.names[name] }, middleCut(shownName(name))),
         el("td", { class: "text" }, span === null ? "" : DATA.names[span]),
         el("td", { class: "share", style: `--share:${((100 * nanos) / most).toFixed(1)}%` }, UNITS.time(nanos)),
         el("td", {}, String(count)),

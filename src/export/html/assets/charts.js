@@ -16,11 +16,11 @@ function svg(height, label, draw) {
 }
 
 function gridLines(unit, top, width, height) {
-  return [0, 0.5, 1].flatMap((part) => {
-    const y = 8 + (1 - part) * (height - BOTTOM - 8);
+  return roundTicks(unit, top).flatMap((value) => {
+    const y = 8 + (1 - value / top) * (height - BOTTOM - 8);
     return [
       el("svg:line", { x1: LEFT, x2: width - 6, y1: y, y2: y, stroke: "var(--line)" }),
-      el("svg:text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, format(unit, top * part)),
+      el("svg:text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, tickText(unit, value)),
     ];
   });
 }
@@ -311,7 +311,7 @@ function rooflineSection(section) {
       const marks = points.map(([name, intensity, rate, nanos, percent, measured]) => {
         const ofPeak = percent === null ? "" : `, ${digits(percent)} % of what the GPU can do`;
         const text =
-          `${DATA.names[name]}\n${UNITS.rate(rate)}FLOP/s, ${digits(intensity)} FLOP a byte\n` +
+          `${DATA.names[name]}\n${UNITS.flopRate(rate)}, ${digits(intensity)} FLOP a byte\n` +
           `${kinds[measured]}\n` +
           `${UNITS.time(nanos)} on the GPU${ofPeak}`;
         const shade = color(measured);

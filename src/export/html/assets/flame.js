@@ -47,7 +47,7 @@ function flameSection(section) {
     `${DATA.names[names[frame]]}: ${format(unit, totals[frame])}` +
     ` (${UNITS.percent((100 * totals[frame]) / (whole || 1))}), ${format(unit, values[frame])} itself` +
     (changes ? `, ${UNITS.change(changes[frame])}` : "");
-  const isFound = (frame) => state.query !== "" && DATA.names[names[frame]].toLowerCase().includes(state.query);
+  const isFound = (frame) => state.query !== "" && isNameWith(names[frame], state.query);
   const mostChange = changes ? Math.max(1, ...changes.map(Math.abs)) : 1;
   const fill = (frame) => {
     if (state.query !== "") return isFound(frame) ? css("--c4") : nameColor(DATA.names[names[frame]], true);
@@ -66,7 +66,7 @@ function flameSection(section) {
         context.strokeRect(x + 0.5, level * FRAME + 0.5, Math.max(1, wide - 1.6), FRAME - 2);
       }
       context.fillStyle = isDark() ? "#fff" : "#111";
-      fitText(context, DATA.names[names[frame]], x + 4, level * FRAME + FRAME / 2, wide - 6);
+      fitText(context, shownName(names[frame]), x + 4, level * FRAME + FRAME / 2, wide - 6);
     }
   });
   const under = (event) => {

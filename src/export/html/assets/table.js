@@ -54,6 +54,11 @@ function tableSection(section) {
     const value = section.rows[row][index];
     return isRough(value) ? UNITS.rough(value[0]) : format(columns[index][1], value);
   };
+  const shownText = (row, index) => {
+    const value = rows[row][index];
+    if (columns[index][1] === "name" && value !== null) return shownName(value);
+    return (columns[index][1] === "function" && short.get(value)) || cell(row, index);
+  };
   const asText = () =>
     [columns.map(([title]) => title), ...order().map((row) => columns.map((_, i) => cell(row, i)))]
       .map((cells) => cells.join("\t"))
@@ -80,7 +85,9 @@ function tableSection(section) {
   function matches(row) {
     if (only !== null && !only.has(rows[row][0])) return false;
     return columns.some(
-      ([, unit], index) => isText(unit) && (cell(row, index) ?? "").toLowerCase().includes(state.query),
+      ([, unit], index) =>
+        isText(unit) &&
+        [cell(row, index), shownText(row, index)].some((text) => (text ?? "").toLowerCase().includes(state.query)),
     );
   }
 
@@ -110,7 +117,7 @@ function tableSection(section) {
     const row = rows[index];
     const cells = columns.map(([, unit], column) => {
       const text = cell(index, column);
-      const shown = (unit === "function" && short.get(row[column])) || text;
+      const shown = shownText(index, column);
       if (column === 0) return nameCell(index, text, shown);
       const share = most[column] > 0 && row[column] > 0 ? (100 * row[column]) / most[column] : 0;
       const way = unit === "change" && row[column] ? (row[column] > 0 ? "bad" : "good") : "";
@@ -229,7 +236,7 @@ function tableSection(section) {
 // that numbers leave, so that no number is out of sight. `null` if only the first column has names.
 function nameWidths({ columns, rows }, short) {
   const MOST = 48;
-  const length = (unit, value) => (value === null ? 0 : (short.get(value) ?? format(unit, value)).length);
+  const length = (unit, value) => (value === null ? 0 : (short.get(value) ?? (unit === "name" ? shownName(value) : format(unit, value))).length);
   const isShared = (unit) => unit === "text" || isName(unit);
   if (columns.filter(([, unit]) => isShared(unit)).length < 2) return null;
   const widths = columns.map(([title, unit], index) => {

@@ -151,7 +151,7 @@ function timelineSection(section) {
     state.isSearch = query !== "";
     state.match = -1;
     const names = state.isSearch
-      ? new Set([...DATA.names.keys()].filter((name) => DATA.names[name].toLowerCase().includes(query)))
+      ? new Set([...DATA.names.keys()].filter((name) => isNameWith(name, query)))
       : FILTER.names();
     state.found = names && state.seen ? line().unpack().find(names) : null;
     found.textContent = state.isSearch && state.found ? `${state.found.count} found` : "";

@@ -95,7 +95,7 @@ function drawLane(context, { window, from, to }, lane, y, list, style) {
       if (wide > 24 && !style.dimmed) {
         context.fillStyle = style.text;
         const inside = Math.max(starts, left);
-        fitText(context, DATA.names[name[item]], inside + 3, y + BAR / 2, ends - inside - 4);
+        fitText(context, shownName(name[item]), inside + 3, y + BAR / 2, ends - inside - 4);
       }
       continue;
     }

@@ -26,6 +26,32 @@ function scaled(number) {
   return [number / factor, prefix];
 }
 
+// An amount with three digits and a decimal prefix.
+function amount(number, unit) {
+  const [value, prefix] = scaled(number);
+  return `${digits(value)} ${prefix}${unit}`.trimEnd();
+}
+
+// An amount that is a whole number, exactly below a thousand.
+function whole(number, unit) {
+  return number < 1000 ? `${number} ${unit}`.trimEnd() : amount(number, unit);
+}
+
+// What stands for no time and for a value that is not known.
+const NOTHING = "–";
+
+// A name as it is shown: kernels have short forms, and their full names in tooltips.
+let shortNames = null;
+function shownName(index) {
+  shortNames ??= new Map(DATA.short);
+  return shortNames.get(index) ?? DATA.names[index];
+}
+
+// Whether a name has the text in it, in full or as it is shown. The text is in small letters.
+function isNameWith(index, text) {
+  return [DATA.names[index], shownName(index)].some((name) => name.toLowerCase().includes(text));
+}
+
 // The unit of a column names one of these. A missing value is null.
 const UNITS = {
   text: (text) => text,
@@ -35,7 +61,9 @@ const UNITS = {
   function: (index) => DATA.names[index],
   number: (number) => String(number),
   time: (nanos) =>
-    nanos >= 1e9
+    nanos === 0
+      ? NOTHING
+      : nanos >= 1e9
       ? `${fixed(nanos / 1e9, 3)} s`
       : nanos >= 1e6
         ? `${fixed(nanos / 1e6, 3)} ms`
@@ -51,23 +79,33 @@ const UNITS = {
   rough: (nanos) => `~${UNITS.short(nanos)}`,
   // A time that adds up to that of all rows, which a bar shows.
   total: (nanos) => UNITS.time(nanos),
-  percent: (percent) => `${fixed(percent, 2)}%`,
-  share: (percent) => `${digits(percent)}%`,
+  percent: (percent) => (percent > 0 && percent < 0.05 ? "<0.1 %" : `${fixed(percent, 1)} %`),
+  share: (percent) => UNITS.percent(percent),
   memory: (bytes) => {
     const size = Math.abs(bytes);
     const [divisor, unit] = size >= 2 ** 30 ? [2 ** 30, "GiB"] : size >= 2 ** 20 ? [2 ** 20, "MiB"] : [2 ** 10, "KiB"];
     return size < 1024 ? `${bytes} B` : `${bytes < 0 ? "-" : ""}${digits(size / divisor)} ${unit}`;
   },
-  count: (count) => {
-    const [value, prefix] = scaled(count);
-    return prefix === "" ? String(value) : fixed(value, 3) + prefix;
-  },
-  rate: (rate) => {
-    const [value, prefix] = scaled(rate);
-    return digits(value) + prefix;
-  },
+  count: (count) => whole(count, ""),
+  rate: (rate) => amount(rate, ""),
+  flops: (flops) => whole(flops, "FLOP"),
+  flopRate: (rate) => amount(rate, "FLOP/s"),
+  bandwidth: (rate) => amount(rate, "B/s"),
   change: (nanos) => (nanos < 0 ? "−" : "+") + UNITS.time(Math.abs(nanos)),
 };
+
+// The value of a tick on an axis: without zeros behind the point.
+function tickText(unit, value) {
+  return value === 0 ? "0" : format(unit, value).replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
+}
+
+// The round values from 0 to `top` that divide an axis into two to five parts.
+function roundTicks(unit, top) {
+  const base = unit === "memory" ? 1024 ** Math.floor(Math.log(Math.max(1, top)) / Math.log(1024)) : 1;
+  const power = base * 10 ** Math.floor(Math.log10(top / base));
+  const step = [0.2, 0.5, 1, 2, 5].map((factor) => factor * power).find((step) => top / step <= 5.001);
+  return top > 0 ? Array.from({ length: Math.floor(top / step + 1e-9) + 1 }, (_, index) => index * step) : [0];
+}
 
 // Whether a value of the unit is an index of a name.
 function isName(unit) {
@@ -79,5 +117,5 @@ function isText(unit) {
 }
 
 function format(unit, value) {
-  return value === null || value === undefined ? "--" : UNITS[unit](value);
+  return value === null || value === undefined ? NOTHING : UNITS[unit](value);
 }

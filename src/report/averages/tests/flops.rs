@@ -38,7 +38,7 @@ fn mfu(trace: &Trace) -> [Option<String>; 3] {
 }
 
 fn some<const N: usize>(texts: [&str; N]) -> [Option<String>; N] {
-    texts.map(|text| (text != "--").then(|| text.to_owned()))
+    texts.map(|text| (text != "–").then(|| text.to_owned()))
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn the_input_says_of_what_type_the_operations_are() {
     [1, 4].into_iter().for_each(|span| set_fields(&mut trace, span, &tokens));
     assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"), "the result's, where numbers go in that are not counted");
     set_fields(&mut trace, 1, &[flops]);
-    assert_eq!(mfu(&trace), some(["20.000", "--", "--"]));
+    assert_eq!(mfu(&trace), some(["20.000", "–", "–"]));
     assert_eq!(SpanFlops::of(&trace).why_peak_unknown(), Some("no op.dtype.… with FLOPs of forward"));
 }
 
@@ -100,16 +100,16 @@ fn the_input_says_of_what_type_the_operations_are() {
 fn there_is_no_utilisation_where_a_peak_is_not_known() {
     let mut trace = trace();
     set_flops(&mut trace, 4, 1, "u32");
-    assert_eq!(mfu(&trace), some(["20.000", "--", "--"]));
+    assert_eq!(mfu(&trace), some(["20.000", "–", "–"]));
     assert_eq!(SpanFlops::of(&trace).why_peak_unknown(), Some("peak of NVIDIA H200 for u32 not known"));
     assert!(rows(&trace).iter().all(|row| row.flops_per_second.is_some()));
     trace.devices[0].name = "NVIDIA Foo".to_owned();
-    assert_eq!(mfu(&trace), some(["--", "--", "--"]));
+    assert_eq!(mfu(&trace), some(["–", "–", "–"]));
     // A peak need not be known for operations that do not count.
     let mut trace = self::trace();
     [1, 4].into_iter().for_each(|span| set_flops(&mut trace, span, 1, "u32"));
     [0, 3].into_iter().for_each(|span| set_flops(&mut trace, span, 495_800_000, "f32"));
-    assert_eq!(mfu(&trace), some(["20.000", "--", "10.000"]), "7.4 of 74 µs");
+    assert_eq!(mfu(&trace), some(["20.000", "–", "10.000"]), "7.4 of 74 µs");
     assert_eq!(SpanFlops::of(&trace).why_peak_unknown(), None);
 }
 
@@ -124,13 +124,13 @@ fn the_peak_is_that_of_the_gpu_that_worked_for_the_span() {
     // Graphs run on the other, and backward passes on both.
     trace.streams[1].device = DeviceId::new(1);
     trace.streams[2].device = DeviceId::new(1);
-    assert_eq!(mfu(&trace), some(["--", "25.000", "--"]));
+    assert_eq!(mfu(&trace), some(["–", "25.000", "–"]));
     // Now it does all: 335 / 51 µs of 20, and 9895 / 756.5 of 50.
     trace.streams[0].device = DeviceId::new(1);
     assert_eq!(mfu(&trace)[..2], some(["26.160", "32.843"]));
     // With nothing done for a forward pass, it is the only one that it can have been.
     trace.work.retain(|work| work.span.is_none_or(|span| span.index() % 3 != 1));
-    assert_eq!(mfu(&trace)[1..], some(["--", "36.386"]), "19.6486 of 54 µs");
+    assert_eq!(mfu(&trace)[1..], some(["–", "36.386"]), "19.6486 of 54 µs");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn without_a_gpu_operations_are_by_the_hosts_time() {
     // In 80, 60 and 180 µs.
     let rates = [backward, forward, step].map(|row| (row.flops_per_second.unwrap() / 1e9).round());
     assert_eq!(rates, [247_375.0, 11_167.0, 113_667.0]);
-    assert_eq!(mfu(&trace), some(["--", "--", "--"]));
+    assert_eq!(mfu(&trace), some(["–", "–", "–"]));
 }
 
 #[test]
