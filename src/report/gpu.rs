@@ -137,21 +137,21 @@ impl fmt::Display for DeviceUsage {
         let usage = &self.usage;
         let steps = self.steps.max(1) as f64;
         let a_step = |time: Duration| units::time(time.div_f64(steps));
-        write!(f, "GPU {} busy {:.1} % of the steps", self.device, usage.busy_percent())?;
+        write!(f, "GPU {} busy {} of the steps", self.device, units::percent(usage.busy_percent()))?;
         write!(f, " (idle {} a step in {:.1} gaps", a_step(usage.idle), usage.gaps as f64 / steps)?;
         write!(f, ", {} of it waiting for the host", a_step(usage.waiting))?;
         if !usage.parts.input.is_zero() {
             write!(f, ", {} of that for data", a_step(usage.parts.input))?;
         }
         write!(f, ")")?;
-        write!(f, ", copies {:.1} %", usage.copying_percent())?;
+        write!(f, ", copies {}", units::percent(usage.copying_percent()))?;
         usage.mean_delay().iter().try_for_each(|&delay| write!(f, ", launch delay {}", units::time(delay)))?;
         write!(f, ": {}", usage.verdict)?;
-        if let Some((rate, prefix)) = usage.flops_per_second().map(units::scaled) {
-            write!(f, "; {} {prefix}FLOP/s", units::digits(rate))?;
+        if let Some(rate) = usage.flops_per_second() {
+            write!(f, "; {}", units::flop_rate(rate))?;
         }
         if let Some((mfu, busy)) = usage.mfu().zip(usage.busy_mfu()) {
-            write!(f, ", MFU {} % of the steps, {} % while busy", units::digits(mfu), units::digits(busy))?;
+            write!(f, ", MFU {} of the steps, {} while busy", units::percent(mfu), units::percent(busy))?;
         }
         Ok(())
     }
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!((percent(all.mfu()), percent(all.busy_mfu())), ("7.500".to_owned(), "13.274".to_owned()));
         assert_eq!(all.flops_per_second().map(f64::round), Some(51.15e12));
         let line = steps.to_string();
-        let end = ": host-bound; 51.1 TFLOP/s, MFU 7.50 % of the steps, 13.3 % while busy\n";
+        let end = ": host-bound; 51.1 TFLOP/s, MFU 7.5 % of the steps, 13.3 % while busy\n";
         assert!(line.ends_with(end), "{line}");
     }
 
