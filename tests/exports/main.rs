@@ -14,6 +14,7 @@ mod golden;
 #[cfg(feature = "read")]
 mod machine;
 mod pipeline;
+mod queues;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod replay;
 #[cfg(feature = "read")]
