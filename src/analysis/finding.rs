@@ -102,8 +102,14 @@ pub struct Saving {
 }
 
 impl Saving {
+    /// Returns a saving of which the bounds are in order.
     pub(crate) fn new(least: Duration, likely: Duration, most: Duration) -> Self {
-        Self { least, likely, most }
+        Self { least: least.min(likely), likely, most: most.max(likely) }
+    }
+
+    /// Returns no more than a step takes.
+    pub(crate) fn within(self, step: Duration) -> Self {
+        Self { least: self.least.min(step), likely: self.likely.min(step), most: self.most.min(step) }
     }
 }
 
@@ -171,6 +177,12 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
+    /// Whether it is about steps that take longer than others. What these cost is not a part of a typical step.
+    pub(super) fn is_about_slow_steps(self) -> bool {
+        use FindingKind::{ClockThrottling, CpuSaturated, DiskWait, OutlierSteps, SharedGpu, Swapping};
+        matches!(self, OutlierSteps | CpuSaturated | DiskWait | Swapping | ClockThrottling | SharedGpu)
+    }
+
     /// Whether it is about what kernels do, so that the GPU's hardware counters say more.
     pub(super) fn is_about_kernels(self) -> bool {
         matches!(self, Self::SmallGrid | Self::NoTensorCores | Self::LowClock | Self::UnfusedChain)

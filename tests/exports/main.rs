@@ -4,6 +4,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(all(feature = "cuda", feature = "read", target_os = "linux"))]
+mod bounds;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod counters;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -14,6 +16,7 @@ mod golden;
 #[cfg(feature = "read")]
 mod machine;
 mod pipeline;
+#[cfg(all(feature = "cuda", feature = "read", target_os = "linux"))]
 mod queues;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod replay;

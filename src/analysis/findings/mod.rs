@@ -89,7 +89,13 @@ pub(super) fn findings<'a>(simulation: Simulation<'a>, counters: &'a [CounterUse
     found.extend(exposed_collective(window.trace()));
     found.extend(machine_findings(window.trace()));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.rank()));
-    found.iter_mut().for_each(|finding| finding.step = step.max(Duration::from_nanos(1)));
+    for finding in &mut found {
+        finding.step = step.max(Duration::from_nanos(1));
+        if !finding.kind.is_about_slow_steps() {
+            finding.saving = finding.saving.within(finding.step);
+            finding.remedies.iter_mut().for_each(|remedy| remedy.saving = remedy.saving.within(finding.step));
+        }
+    }
     WindowFindings { findings: found, minor, questions: questions::open_questions(&window) }
 }
 
