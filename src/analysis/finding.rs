@@ -31,8 +31,8 @@ pub struct Finding {
     pub remedies: Vec<Remedy>,
     /// The time that a step would be shorter by.
     pub saving: Saving,
-    /// The time of a step as it is: [`StepTime::mean`](super::StepTime), the same in all findings of a list. Only a
-    /// finding about outliers has the mean with them.
+    /// The time of a step as it is: [`StepTime::mean`](super::StepTime), the same in all findings of a list. Only
+    /// findings about steps that are slower than others have the mean with outliers.
     pub step: Duration,
     /// The number of steps that were looked at.
     pub steps: u64,
@@ -103,8 +103,14 @@ pub struct Saving {
 }
 
 impl Saving {
+    /// Returns a saving of which the bounds are in order.
     pub(crate) fn new(least: Duration, likely: Duration, most: Duration) -> Self {
-        Self { least, likely, most }
+        Self { least: least.min(likely), likely, most: most.max(likely) }
+    }
+
+    /// Returns no more than a step takes.
+    pub(crate) fn within(self, step: Duration) -> Self {
+        Self { least: self.least.min(step), likely: self.likely.min(step), most: self.most.min(step) }
     }
 }
 
@@ -172,6 +178,12 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
+    /// Whether it is about steps that take longer than others. What these cost is not a part of a typical step.
+    pub(super) fn is_about_slow_steps(self) -> bool {
+        use FindingKind::{ClockThrottling, CpuSaturated, DiskWait, OutlierSteps, SharedGpu, Swapping};
+        matches!(self, OutlierSteps | CpuSaturated | DiskWait | Swapping | ClockThrottling | SharedGpu)
+    }
+
     /// Whether it is about what kernels do, so that the GPU's hardware counters say more.
     pub(super) fn is_about_kernels(self) -> bool {
         matches!(self, Self::SmallGrid | Self::NoTensorCores | Self::LowClock | Self::UnfusedChain)
@@ -319,12 +331,10 @@ impl Finding {
 
     /// Sets the time of a step, which limits what can be saved.
     pub(crate) fn set_step(&mut self, step: &StepTime) {
-        let of_all = self.kind == FindingKind::OutlierSteps;
+        let of_all = self.kind.is_about_slow_steps();
         self.step = if of_all { step.with_outliers } else { step.mean }.max(Duration::from_nanos(1));
-        for saving in std::iter::once(&mut self.saving).chain(self.remedies.iter_mut().map(|it| &mut it.saving)) {
-            let [least, likely, most] = [saving.least, saving.likely, saving.most].map(|time| time.min(self.step));
-            *saving = Saving::new(least, likely, most);
-        }
+        self.saving = self.saving.within(self.step);
+        self.remedies.iter_mut().for_each(|remedy| remedy.saving = remedy.saving.within(self.step));
     }
 
     /// Has the title and the evidence speak of another time of a step than the one of the window that they are from.

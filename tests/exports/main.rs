@@ -4,6 +4,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(all(feature = "cuda", feature = "read", target_os = "linux"))]
+mod bounds;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod counters;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -16,6 +18,8 @@ mod machine;
 #[cfg(all(feature = "cuda", feature = "read", target_os = "linux"))]
 mod one_answer;
 mod pipeline;
+#[cfg(all(feature = "cuda", feature = "read", target_os = "linux"))]
+mod queues;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod replay;
 #[cfg(feature = "read")]

@@ -2,7 +2,7 @@
 
 use kernspan::{
     Report, Trace,
-    analysis::{Analysis, FindingKind, StepPart},
+    analysis::{Analysis, StepPart},
     export::HtmlReport,
     read,
     report::units,
@@ -113,10 +113,8 @@ fn check(path: &Path) {
     for (finding, item) in findings.iter().zip(listed) {
         let saving = finding.saving;
         assert_eq!(nanos(&item["step"]), finding.step, "{name}: {}", finding.title);
-        match finding.kind {
-            FindingKind::OutlierSteps => assert!(finding.step >= step.mean, "{name}: {finding:?}"),
-            _ => assert_eq!(finding.step, step.mean, "{name}: {}", finding.title),
-        }
+        // Findings about slow steps spread their cost over all steps.
+        assert!([step.mean, step.with_outliers].contains(&finding.step), "{name}: {finding:?} of {step:?}");
         let shown: Vec<_> = item["saving"].as_array().unwrap().iter().map(nanos).collect();
         assert_eq!(shown, [saving.least, saving.likely, saving.most], "{name}: {}", finding.title);
         assert!(saving.least <= saving.likely && saving.likely <= saving.most, "{name}: {saving:?}");

@@ -6,7 +6,7 @@ use super::{
         quantile::lower_median,
         simulation::{self, Costs},
     },
-    window::{Candidate, Window, host_range},
+    window::{Candidate, Window, host_range, total},
 };
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub(super) fn saving(window: &Window<'_>, candidate: &Candidate) -> (Duration, S
 }
 
 /// Returns the mean time of a step, and what the candidate saves of it. Slow steps count only if it is about them.
+///
+/// The most is no more than the time of the [`cause`]: a change of products leaves the time of other kernels.
 fn mean_saving(window: &Window<'_>, candidate: &Candidate) -> (Duration, Saving) {
     let is_about_slow_steps = candidate.kind == FindingKind::OutlierSteps;
     let mean = |costs: &Costs, host: f64| {
@@ -53,8 +55,27 @@ fn mean_saving(window: &Window<'_>, candidate: &Candidate) -> (Duration, Saving)
     bounds.sort_unstable();
     let noise = step.mul_f64(NOISE + window.error);
     let least = bounds[0].mul_f64(1.0 - LESS).saturating_sub(noise);
-    let most = bounds[bounds.len() - 1].mul_f64(1.0 + MORE).saturating_add(noise).min(step);
-    (step, Saving::new(least, likely, most.max(likely)))
+    let most = bounds[bounds.len() - 1]
+        .mul_f64(1.0 + MORE)
+        .min(cause(window, candidate).unwrap_or(step))
+        .saturating_add(noise);
+    (step, Saving::new(least, likely, most).within(step))
+}
+
+/// Returns the time of a step that all parts take that the candidate changes, as it was recorded and with what they
+/// wait for; `None` if it makes the whole host faster, or all latencies shorter.
+///
+/// How long kernels take is certain. What the host takes without a profiler is less so, by as much as a saving is.
+fn cause(window: &Window<'_>, candidate: &Candidate) -> Option<Duration> {
+    let (own, changes) = (window.costs(), candidate.all_costs());
+    if changes.iter().any(|change| !own.has_same_speed(change)) {
+        return None;
+    }
+    let (items, tasks) = own.changed(&changes);
+    let simulation = &window.simulation;
+    let of_gpu = total(tasks.iter().map(|&task| simulation.tasks[task].nanos()));
+    let of_host = total(items.iter().map(|&item| simulation.items[item].nanos())) as f64 * (1.0 + LESS);
+    Some(Duration::from_nanos(window.per_step(of_gpu.saturating_add(of_host as u64))))
 }
 
 /// The same without GPU activity, where each step has a time of its own.
@@ -98,7 +119,7 @@ fn typical_saving(window: &Window<'_>, candidate: &Candidate) -> (Duration, Savi
 fn bounds(step: Duration, least: Duration, likely: Duration, most: Duration) -> Saving {
     let error = step.mul_f64(ERROR);
     let least = least.min(likely).saturating_sub(error);
-    Saving::new(least, likely, most.max(likely).saturating_add(error).min(step.max(likely)))
+    Saving::new(least, likely, most.max(likely).saturating_add(error)).within(step)
 }
 
 /// Returns the mean and its standard error.

@@ -70,6 +70,11 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
+    /// The costs after the change, and if it helps less or more than is likely.
+    pub(super) fn all_costs(&self) -> Vec<&Costs> {
+        [Some(&self.costs), self.least.as_ref(), self.most.as_ref()].into_iter().flatten().collect()
+    }
+
     /// Returns one that says nothing yet, with the costs of the window's parts after the change.
     pub(super) fn new(kind: FindingKind, costs: Costs) -> Self {
         Self {

@@ -91,6 +91,22 @@ impl Costs {
         (self.tasks[task], self.exists[task]) = (0, false);
     }
 
+    /// Returns the items and the tasks that take another time in one of these costs, or wait for something else.
+    pub(in crate::analysis) fn changed(&self, others: &[&Self]) -> (Vec<usize>, Vec<usize>) {
+        let of_item = |costs: &Self, item: usize| (costs.items[item], costs.waits[item]);
+        let of_task = |costs: &Self, task: usize| (costs.tasks[task], costs.ordered[task], costs.exists[task]);
+        let is_other = |of: &dyn Fn(&Self) -> bool| others.iter().any(|other| of(other));
+        let items = (0..self.items.len()).filter(|&it| is_other(&|other| of_item(other, it) != of_item(self, it)));
+        let tasks = (0..self.tasks.len()).filter(|&it| is_other(&|other| of_task(other, it) != of_task(self, it)));
+        (items.collect(), tasks.collect())
+    }
+
+    /// Whether the host as a whole is as fast, and latencies are as short.
+    pub(in crate::analysis) fn has_same_speed(&self, other: &Self) -> bool {
+        let speeds = |it: &Self| (it.host, it.latencies, it.longest_gap, it.longest_launch);
+        speeds(self) == speeds(other)
+    }
+
     /// Takes a task out of the order of its stream, as if it were on a stream of its own.
     pub(in crate::analysis) fn take_out_of_order(&mut self, task: usize) {
         self.ordered[task] = false;
@@ -116,8 +132,16 @@ impl Simulation<'_> {
     const HOST_RANGE: (f64, f64) = (0.4, 2.0);
 
     /// The costs without those of recording.
+    ///
+    /// Work from before the window is left out, as if the GPU were idle when the window opens. It is work of the same
+    /// program, so that a change would change it, too; if it were kept as it is, the launch queue, which holds a thousand
+    /// launches, would keep the window's own work waiting for several unchanged steps. Without it, steps take as long as
+    /// the slower of host and GPU, which is what they take in the long run, however far the host runs ahead.
     pub(in crate::analysis) fn costs(&self) -> Costs {
         let mut costs = Costs { is_recorded: false, ..self.recorded() };
+        for (index, _) in self.tasks.iter().enumerate().filter(|(_, task)| task.earlier) {
+            costs.remove_task(index);
+        }
         for (index, item) in self.items.iter().enumerate().filter(|(_, item)| item.waited_before) {
             costs.items[index] = item.nanos().min(Item::CALL);
         }

@@ -29,6 +29,8 @@ pub(in crate::analysis) struct Task {
     pub(in crate::analysis) asked: Timestamp,
     /// The item of the call that asked for it.
     pub(in crate::analysis) item: Option<usize>,
+    /// Whether it was launched before the window: it has no call, and in its stream nothing before it has one.
+    pub(super) earlier: bool,
     /// The task before it in its stream.
     pub(super) previous: Option<Previous>,
     /// The task of another stream that it seems to wait for.
@@ -97,6 +99,11 @@ impl Previous {
 impl Task {
     pub(super) fn launch(&self, typical: bool) -> i64 {
         if typical && self.waited_before.is_none() { self.launch.1 } else { self.launch.0 }
+    }
+
+    /// The time that it takes.
+    pub(in crate::analysis) fn nanos(&self) -> u64 {
+        nanos(self.start, self.end)
     }
 
     /// The moment at which all that its start depends on is known.
@@ -182,6 +189,7 @@ pub(super) fn of(trace: &Trace, until: Timestamp, item_of_call: &[Option<usize>]
             end: work.end(),
             asked: call.map_or_else(|| if has_calls { trace.start() } else { work.start() }, ApiCall::start),
             item: call.and_then(|call| item_of_call[call.id().index()]),
+            earlier: false,
             previous: None,
             dependency: None,
             launch: (0, 0),
@@ -205,6 +213,8 @@ pub(super) fn of(trace: &Trace, until: Timestamp, item_of_call: &[Option<usize>]
         let gap = |&other: &usize| signed(tasks[other].end, tasks[index].start);
         let follows = earlier.iter().rev().take(BACK).find(|other| gap(other) >= -OVERLAP).copied();
         let previous = follows.map(|task| Previous { task, gap: (gap(&task), gap(&task)) });
+        let is_first = follows.is_none_or(|task| tasks[task].earlier);
+        tasks[index].earlier = has_calls && tasks[index].item.is_none() && is_first;
         tasks[index].previous = previous;
         earlier.push(index);
     }

@@ -17,9 +17,13 @@ use std::ops::Range;
 
 /// A call that takes less than this has not waited, unless it is one that always waits.
 const LONG: u64 = 20_000;
-/// The least number of tasks in the queue when it is full. It holds some thousand, of which the first ones may be from
+/// The least number of tasks in the queue when a call that takes long waits for room in it: the others may be from
 /// before the window.
-const FULL: usize = 32;
+const QUEUED: usize = 32;
+/// The number of tasks from which on the queue is full, and any call that launches work waits for room, however short
+/// the kernels are that make some. It holds 1,021 launches in all windows of `queues` of `benches/gpu`, and up to 1,021
+/// in those of `benches/trainings`, some of which are copies.
+const FULL: usize = 1_000;
 /// A call whose work begins this much later, and that takes long itself, waits for room in a full queue. The queue
 /// holds about a thousand launches, so that the GPU is many milliseconds behind when it is full.
 const BEHIND: i64 = 2_000_000;
@@ -39,6 +43,7 @@ pub(super) fn relate_to_tasks(trace: &Trace, items: &mut [Item], tasks: &[Task],
     }
     let mut asked: Vec<_> = tasks.iter().map(|task| task.asked).collect();
     asked.sort_unstable();
+    let least_queued = |item: &Item| if item.nanos() > LONG { QUEUED } else { FULL };
     // Tasks are in the order in which they began, but for those whose call is later by the clock.
     let is_known = |task: usize, item: &Item| tasks[task].known() < item.end;
     for index in 0..items.len() {
@@ -53,7 +58,7 @@ pub(super) fn relate_to_tasks(trace: &Trace, items: &mut [Item], tasks: &[Task],
             Some(task) if is_copy(call) && item.nanos() > LONG => Some((WaitsOn::TaskStart(task), tasks[task].start)),
             _ if waits_for_gpu(call) => last_ended().map(|task| (WaitsOn::TaskEnd(task), tasks[task].end)),
             // The queue was full: it waited until there was room, as a task had ended.
-            Some(_) | None if is_launch(call) && item.nanos() > LONG && queued(&asked, by_end, tasks, item) > FULL => {
+            Some(_) | None if is_launch(call) && queued(&asked, by_end, tasks, item) > least_queued(item) => {
                 last_ended().map(|task| (WaitsOn::TaskEnd(task), tasks[task].end))
             }
             _ => None,

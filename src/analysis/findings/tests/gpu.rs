@@ -10,7 +10,7 @@ use super::findings;
 use crate::{
     Trace,
     analysis::FindingKind,
-    trace::{StepId, sample::GpuTrace},
+    trace::{MemoryKind, StepId, sample::GpuTrace},
 };
 
 const MIB: u64 = 1 << 20;
@@ -24,6 +24,38 @@ fn program(body: impl Fn(&mut GpuTrace)) -> GpuTrace {
         });
     });
     program
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(64))]
+
+    /// Whatever steps do, no change saves less than nothing or more than the step.
+    #[test]
+    fn savings_are_within_the_step(work in proptest::collection::vec((0_u8..7, 1_u64..400), 1..40)) {
+        let trace = program(|step| {
+            for &(what, micros) in &work {
+                step.span(["forward", "backward", "next_batch"][usize::from(what % 3)], |step| {
+                    match what {
+                        0 => step.launch("ampere_sgemm_128x64_nn", micros),
+                        1 => step.launch("elementwise_kernel", micros),
+                        2 => step.host(micros),
+                        3 => step.upload(MemoryKind::Pageable, MIB * micros, micros),
+                        4 => step.read(MIB * micros, micros),
+                        5 => step.allocate(micros),
+                        _ => step.synchronize(),
+                    };
+                });
+            }
+        })
+        .trace();
+        for finding in findings(&trace) {
+            let is_free = finding.kind == FindingKind::OutlierSteps;
+            for saving in finding.remedies.iter().map(|remedy| remedy.saving).chain([finding.saving]) {
+                proptest::prop_assert!(saving.least <= saving.likely && saving.likely <= saving.most, "{finding:?}");
+                proptest::prop_assert!(is_free || saving.most <= finding.step, "{finding:?}");
+            }
+        }
+    }
 }
 
 /// Work of the model that is neither short nor long: ten kernels of 100 µs.
