@@ -1,5 +1,5 @@
-//! Names of kernels, shortened by their meaning. The parts of a name that tell it from no other name in a table are left
-//! out: see [`short_kernels`].
+//! Names of kernels, shortened by their meaning. The parts of a name that tell it from no other name in a table are
+//! left out: see [`short_kernels`].
 
 mod demangled;
 mod parts;
@@ -20,8 +20,8 @@ use unicode_width::UnicodeWidthStr;
 /// ```
 /// let product = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_\
 ///     execute_kernel__5x_cublas";
-/// let relu = "void at::native::vectorized_elementwise_kernel<4, at::native::AbsFunctor<float>, std::array<char*, 2ul> >\
-///     (int, at::native::AbsFunctor<float>, std::array<char*, 2ul>)";
+/// let relu = "void at::native::vectorized_elementwise_kernel<4, at::native::AbsFunctor<float>, \
+///     std::array<char*, 2ul> >(int, at::native::AbsFunctor<float>, std::array<char*, 2ul>)";
 /// let short = kernspan::report::short_kernels(&[product, relu, "affine_f32"]);
 /// assert_eq!(short, ["xmma_gemm_f32 128×128×8", "elementwise_kernel<Abs>", "affine_f32"]);
 /// ```

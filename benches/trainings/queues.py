@@ -4,10 +4,10 @@
     queues.py OUT_DIR SECONDS [LOOP...]
 
 Most kernels that run in a short window were launched before it, and are in the trace without their calls. Each loop has
-about 50, 200, 700 or 3,000 kernels a step, of which products of f32 matrices take most of the time, about half of it, or
-a quarter; the fix is TF32. For each loop, with and without a synchronisation at the end of a step, it times both without
-a profiler, in turns, then records windows of 1, 3 and 6 steps, and appends a line of JSON to OUT_DIR/measured.jsonl. No
-loop is begun after SECONDS.
+about 50, 200, 700 or 3,000 kernels a step, of which products of f32 matrices take most of the time, about half of it,
+or a quarter; the fix is TF32. For each loop, with and without a synchronisation at the end of a step, it times both
+without a profiler, in turns, then records windows of 1, 3 and 6 steps, and appends a line of JSON to
+OUT_DIR/measured.jsonl. No loop is begun after SECONDS.
 """
 
 import json

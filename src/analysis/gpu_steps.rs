@@ -85,8 +85,8 @@ impl DeviceTimeline {
         devices.into_iter().map(|(device, builder)| builder.build(device)).collect()
     }
 
-    /// Returns the usage in a step, of which these are the parts on this GPU. `flops` are the operations of the step, if
-    /// this GPU did all of them.
+    /// Returns the usage in a step, of which these are the parts on this GPU. `flops` are the operations of the step,
+    /// if this GPU did all of them.
     fn step(
         &self,
         trace: &Trace,

@@ -56,7 +56,8 @@ fn names_that_are_too_wide_lose_words_that_say_little() {
 
 /// Names made of the pieces of which names of kernels are made, in any order.
 fn any_name() -> impl Strategy<Value = String> {
-    let pieces = "void |at::|<|>|\\(|\\)|,|\\{lambda\\(\\)#1\\}|::|operator\\(\\)|float|4ul|_|sm80_|gemm|tilesize1x2x3|_Z3|Kernel2|é";
+    let pieces = "void |at::|<|>|\\(|\\)|,|\\{lambda\\(\\)#1\\}|::|operator\\(\\)|float|4ul|_|sm80_|gemm|\
+                  tilesize1x2x3|_Z3|Kernel2|é";
     let of_pieces = proptest::string::string_regex(&format!("({pieces}){{0,24}}")).unwrap();
     prop_oneof![4 => of_pieces, 1 => any::<String>()]
 }

@@ -172,7 +172,8 @@ mod tests {
     fn the_words_of_a_product_are_its_type_and_its_tile() {
         for (name, base, tile, rest) in [
             (
-                "sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize256x128x32_warpgroupsize2x1x1_execute_segment_k_on_kernel__5x_cublas",
+                "sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize256x128x32_warpgroupsize2x1x1_execute_\
+                 segment_k_on_kernel__5x_cublas",
                 "xmma_gemm_tf32",
                 Some("256×128×32"),
                 "nt n warpgroupsize2x1x1 segment_k_on cublas sm90 f32f32_tf32f32_f32",

@@ -105,8 +105,8 @@ impl GpuSteps {
         Self { steps, devices: devices.into_values().collect(), no_mfu }
     }
 
-    /// Returns the usage in each step that is [kept](super::StepTimes::steps), in the order of the steps and then of the
-    /// GPUs.
+    /// Returns the usage in each step that is [kept](super::StepTimes::steps), in the order of the steps and then of
+    /// the GPUs.
     pub fn steps(&self) -> &[StepGpu] {
         &self.steps
     }

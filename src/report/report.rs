@@ -248,8 +248,8 @@ impl Report {
         self.tree.nodes().iter().map(|node| node.totals.calls + node.totals.cut_calls).sum()
     }
 
-    /// Returns the time of a step over all windows, which is the one that findings speak of; `None` if no whole step was
-    /// recorded. Of several ranks, it is that of the slowest.
+    /// Returns the time of a step over all windows, which is the one that findings speak of; `None` if no whole step
+    /// was recorded. Of several ranks, it is that of the slowest.
     ///
     /// ```
     /// # fn show(report: &kernspan::Report) {

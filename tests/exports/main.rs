@@ -4,8 +4,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[cfg(all(feature = "cuda", feature = "read", target_os = "linux"))]
-mod bounds;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod counters;
 #[cfg(all(feature = "cuda", target_os = "linux"))]

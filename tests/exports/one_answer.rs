@@ -1,4 +1,10 @@
 //! All outputs say the same of a window, and nothing that cannot be: the text, JSON and the page of every fixture.
+//!
+//! ```text
+//! cargo test --all-features --test exports one_answer -- --nocapture
+//! ```
+//!
+//! prints how wide the bounds of the first findings are.
 
 use kernspan::{
     Report, Trace,
@@ -16,7 +22,7 @@ use std::{
 };
 
 /// Folders of windows and of traces that kernspan and PyTorch have written.
-const FOLDERS: [&str; 6] = ["faults", "gpu", "machine", "ranks/even", "ranks/late", "torch"];
+const FOLDERS: [&str; 8] = ["faults", "gpu", "machine", "queues", "ranks/even", "ranks/late", "torch", "trainings"];
 
 fn files() -> Vec<PathBuf> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
@@ -28,7 +34,7 @@ fn files() -> Vec<PathBuf> {
         let name = path.to_string_lossy();
         name.ends_with(".kernspan") || name.ends_with(".json.gz") && !name.ends_with("snapshot.json.gz")
     };
-    let mut files: Vec<_> = FOLDERS.into_iter().chain(["trainings"]).flat_map(of_folder).filter(is_trace).collect();
+    let mut files: Vec<_> = FOLDERS.into_iter().flat_map(of_folder).filter(is_trace).collect();
     files.sort();
     files
 }
@@ -57,8 +63,11 @@ fn time(value: &Value) -> Duration {
     Duration::new(value["secs"].as_u64().unwrap(), value["nanos"].as_u64().unwrap() as u32)
 }
 
+/// The bounds of the first finding of a file, as a part of a step.
+type Bounds = Option<[f64; 2]>;
+
 /// Checks the figures of one file in every output, and that they are possible.
-fn check(path: &Path) {
+fn check(path: &Path) -> Bounds {
     let (traces, name) = (traces(path), path.display());
     let report = Report::of(&traces);
     let (text, page) = (report.width(usize::MAX).to_string(), page(&traces));
@@ -66,7 +75,7 @@ fn check(path: &Path) {
     let answer = page["sections"].as_array().unwrap().iter().find(|it| it["kind"] == "answer").unwrap();
     let Some(step) = report.step_time() else {
         assert!(answer["step"].is_null() && json["step_time"].is_null(), "{name}");
-        return;
+        return None;
     };
     // The step.
     assert_eq!(nanos(&answer["step"]), step.mean, "{name}: page");
@@ -117,9 +126,13 @@ fn check(path: &Path) {
         assert!([step.mean, step.with_outliers].contains(&finding.step), "{name}: {finding:?} of {step:?}");
         let shown: Vec<_> = item["saving"].as_array().unwrap().iter().map(nanos).collect();
         assert_eq!(shown, [saving.least, saving.likely, saving.most], "{name}: {}", finding.title);
-        assert!(saving.least <= saving.likely && saving.likely <= saving.most, "{name}: {saving:?}");
-        assert!(saving.most <= finding.step, "{name}: {} saves {saving:?} of {step:?}", finding.title);
+        for saving in finding.remedies.iter().map(|remedy| remedy.saving).chain([saving]) {
+            assert!(saving.least <= saving.likely && saving.likely <= saving.most, "{name}: {saving:?}");
+            assert!(saving.most <= finding.step, "{name}: {} saves {saving:?} of {step:?}", finding.title);
+        }
     }
+    let first = findings.first()?;
+    Some([first.saving.least, first.saving.most].map(|bound| bound.as_secs_f64() / first.step.as_secs_f64()))
 }
 
 #[test]
@@ -127,11 +140,19 @@ fn every_output_has_the_same_figures_and_they_are_possible() {
     let files = files();
     assert!(files.len() > 230, "{}", files.len());
     let half = files.len() / 2;
-    thread::scope(|scope| {
-        for files in [&files[..half], &files[half..]] {
-            scope.spawn(move || files.iter().for_each(|path| check(path)));
-        }
+    let bounds: Vec<[f64; 2]> = thread::scope(|scope| {
+        let check = |files: &[PathBuf]| files.iter().filter_map(|path| check(path)).collect::<Vec<_>>();
+        let (first, second) = files.split_at(half);
+        let other = scope.spawn(move || check(second));
+        [check(first), other.join().unwrap()].concat()
     });
+    let count = bounds.len() as f64;
+    let width = bounds.iter().map(|[least, most]| most - least).sum::<f64>() / count;
+    let whole = bounds.iter().filter(|[_, most]| *most >= 0.99).count();
+    println!(
+        "{count} first findings: bounds are {:.1} % of a step wide on average, and {whole} end at the whole step",
+        100.0 * width
+    );
 }
 
 #[test]

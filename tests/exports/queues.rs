@@ -83,7 +83,8 @@ fn score(half: &str) -> Score {
             score.near += usize::from(error.abs() <= 0.2);
             score.within += usize::from(least <= saved && saved <= most);
             println!(
-                "| {}{} | {steps} | {before:.2}, {after:.2} | {saved:.2} | {likely:.2} ({least:.2}–{most:.2}) | {:+.0} % |",
+                "| {}{} | {steps} | {before:.2}, {after:.2} | {saved:.2} | {likely:.2} ({least:.2}–{most:.2}) | \
+                 {:+.0} % |",
                 row["loop"].as_str().unwrap(),
                 if row["sync"] == true { ", synchronized" } else { "" },
                 100.0 * error,

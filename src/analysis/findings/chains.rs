@@ -28,8 +28,8 @@ const FUSED: f64 = 3.0;
 /// The part of the time of chains in Candle's backward pass that goes with those of the forward pass. Its gradients are
 /// made of element-wise kernels in any case, but of a fused operation's there are fewer.
 const CANDLE_BACKWARD: f64 = 0.4;
-/// The part of the GPU's time for PyTorch's chains that goes with a fused operation. Neighbors, such as the sum of a residual
-/// or the product after SiLU, are no part of it and stay kernels of their own. In five trainings of
+/// The part of the GPU's time for PyTorch's chains that goes with a fused operation. Neighbors, such as the sum of a
+/// residual or the product after SiLU, are no part of it and stay kernels of their own. In five trainings of
 /// `tests/fixtures/trainings` that the GPU bounds with the fix, too, it is 0.58 (RMS norm), 0.70 (layer norm), 0.76
 /// (SiLU), 0.92 (Mish) and 0.93 (GELU); this is the mean.
 const PYTORCH: f64 = 0.78;

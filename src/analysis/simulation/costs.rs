@@ -134,9 +134,9 @@ impl Simulation<'_> {
     /// The costs without those of recording.
     ///
     /// Work from before the window is left out, as if the GPU were idle when the window opens. It is work of the same
-    /// program, so that a change would change it, too; if it were kept as it is, the launch queue, which holds a thousand
-    /// launches, would keep the window's own work waiting for several unchanged steps. Without it, steps take as long as
-    /// the slower of host and GPU, which is what they take in the long run, however far the host runs ahead.
+    /// program, so that a change would change it, too; if it were kept as it is, the launch queue, which holds a
+    /// thousand launches, would keep the window's own work waiting for several unchanged steps. Without it, steps take
+    /// as long as the slower of host and GPU, which is what they take in the long run, however far the host runs ahead.
     pub(in crate::analysis) fn costs(&self) -> Costs {
         let mut costs = Costs { is_recorded: false, ..self.recorded() };
         for (index, _) in self.tasks.iter().enumerate().filter(|(_, task)| task.earlier) {

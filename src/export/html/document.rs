@@ -5,9 +5,9 @@ use std::fmt;
 /// An HTML page made of sections, such as [`HtmlReport`](super::HtmlReport). `Display` writes the file.
 ///
 /// It is for programs that show other things in the same way, as the command `kernspan diff` does. The document is a
-/// JSON object with the members `title`, `made`, `names` (texts that sections refer to by index), `short` (pairs of such
-/// an index and the form in which the name is shown, optional) and `sections`, each with an `id`, a `title`, a `kind`
-/// and what the kind needs. Kinds may change between versions.
+/// JSON object with the members `title`, `made`, `names` (texts that sections refer to by index), `short` (pairs of
+/// such an index and the form in which the name is shown, optional) and `sections`, each with an `id`, a `title`, a
+/// `kind` and what the kind needs. Kinds may change between versions.
 ///
 /// ```
 /// use kernspan::export::HtmlDocument;

@@ -69,7 +69,9 @@ extern "C" __global__ void fill(float* x, unsigned n) {
     for (ALL) { unsigned h = i * 2654435761u; h ^= h >> 13; h *= 0x5bd1e995; x[i] = (int)(h >> 8) * 1.2e-7f - 1.0f; }
 }
 extern "C" __global__ void bias_relu(float* x, unsigned n) { for (ALL) x[i] = fmaxf(0.999f * x[i] + 0.001f, 0.0f); }
-extern "C" __global__ void bias_relu_backward(float* x, unsigned n) { for (ALL) x[i] = x[i] > 0.0f ? 0.999f * x[i] : 0.001f; }
+extern "C" __global__ void bias_relu_backward(float* x, unsigned n) {
+    for (ALL) x[i] = x[i] > 0.0f ? 0.999f * x[i] : 0.001f;
+}
 extern "C" __global__ void adam(float* x, unsigned n) { for (ALL) x[i] -= 0.001f * x[i] * rsqrtf(x[i] * x[i] + 1e-8f); }
 "#;
 

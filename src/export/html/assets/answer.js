@@ -89,7 +89,7 @@ function partsBar({ parts, values, help }, total) {
         class: `${kind} part-${part}`,
         "aria-pressed": "false",
         "data-value": values[part],
-        style: kind === "part" ? `flex-grow:${values[part]};--part:${PART_COLORS[part]}` : `--part:${PART_COLORS[part]}`,
+        style: `--part:${PART_COLORS[part]}${kind === "part" ? `;flex-grow:${values[part]}` : ""}`,
         title: `${parts[part]}: ${help[part]}`,
         on: { click: () => FILTER.set(part) },
       },

@@ -236,7 +236,8 @@ function tableSection(section) {
 // that numbers leave, so that no number is out of sight. `null` if only the first column has names.
 function nameWidths({ columns, rows }, short) {
   const MOST = 48;
-  const length = (unit, value) => (value === null ? 0 : (short.get(value) ?? (unit === "name" ? shownName(value) : format(unit, value))).length);
+  const text = (unit, value) => short.get(value) ?? (unit === "name" ? shownName(value) : format(unit, value));
+  const length = (unit, value) => (value === null ? 0 : text(unit, value).length);
   const isShared = (unit) => unit === "text" || isName(unit);
   if (columns.filter(([, unit]) => isShared(unit)).length < 2) return null;
   const widths = columns.map(([title, unit], index) => {
