@@ -82,7 +82,7 @@ fn the_report_says_what_there_was() {
     );
     assert_eq!((report.windows(), report.spans(), report.steps().steps().len()), (2, 4, 4));
     let text = report.to_string();
-    assert!(text.contains("4 spans in 2 windows (") && text.contains("; 4 steps, "), "{text}");
+    assert!(text.contains("4 spans in 2 windows (") && text.contains("; 4 steps\n"), "{text}");
     assert!(text.contains("\ncomplete: no records dropped, no fields cut, no exports failed\n"), "{text}");
 }
 
