@@ -106,3 +106,18 @@ fn savings_hold_in_loops_that_were_looked_at_last() {
     let Score { windows, near, within, .. } = score("held_out");
     assert_eq!((near, within), (windows, windows));
 }
+
+#[test]
+fn a_step_takes_as_long_as_it_was_measured_to() {
+    let mut windows = 0;
+    for row in rows() {
+        for trace in [1, 3, 6].into_iter().filter_map(|steps| trace(&row, "f32", steps)) {
+            let step = Analysis::of(&trace).step_time().unwrap().mean.as_secs_f64() * 1e6;
+            let measured = row["f32_us"].as_f64().unwrap();
+            // Recording makes the host slower, and the GPU's clock differs between runs.
+            assert!((step / measured - 1.0).abs() < 0.03, "{row}: {step:.1} µs");
+            windows += 1;
+        }
+    }
+    assert!(windows > 60, "{windows}");
+}

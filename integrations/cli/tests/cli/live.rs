@@ -112,8 +112,8 @@ fn a_running_program_is_listed_and_recorded() {
     let files: Vec<_> = recorded.out.lines().map(str::trim).filter(|line| Path::new(line).exists()).collect();
     assert_eq!(files.len(), 3, "{}", recorded.out);
 
-    // Each step takes longer than this. There is no flight recorder.
-    let slow = training.run(&["record", "--pid", &pid, "--steps", "2", "--when", "step_time > 1us", "--out", "slow"]);
+    // Each step takes longer than this. There is no flight recorder. States are shown four times a second.
+    let slow = training.run(&["record", "--pid", &pid, "--steps", "400", "--when", "step_time > 1us", "--out", "slow"]);
     let states =
         ["waiting for step_time > 1µs, in step ", ", after the slow one: with .flight_recorder(…), the program"];
     assert!(slow.code == 0 && states.iter().all(|state| slow.err.contains(state)), "{}", slow.err);
