@@ -51,7 +51,7 @@ fn a_loop_by_hand_has_data_forward_backward_and_optimizer_in_each_step() {
     let (trace, report, losses) = profiled(three_of_the_first_six(), || train_by_hand(training(loader(8, batches()))));
     assert!(losses.last() < losses.first(), "the model learns: {losses:?}");
     assert_eq!(steps(&trace), [3, 4, 5]);
-    assert_eq!(report.steps().times().len(), 3);
+    assert_eq!(report.steps().steps().len(), 3);
     for step in steps(&trace) {
         let expected = ["data", "iteration", "  forward", "  backward", "  optimizer"];
         assert_eq!(outline(&trace, step), expected, "step {step}");
@@ -85,7 +85,7 @@ fn an_iteration_ends_with_a_loop_that_is_left() {
     assert_eq!(count(&trace, "iteration"), 3);
     let after = trace.spans().find(|span| span.name() == "after").unwrap();
     assert!(after.parent().is_none());
-    assert_eq!(report.steps().times().len(), 3);
+    assert_eq!(report.steps().steps().len(), 3);
 }
 
 /// The outcomes of the same training without and with a profiler, and the trace.
@@ -316,6 +316,6 @@ fn a_step_that_panics_panics_as_without_and_its_spans_end() {
     assert_eq!(ours, plain);
     assert_eq!(outline(&trace, 2), ["data", "iteration", "  train_step"]);
     assert_eq!(outline(&trace, 3), ["after"], "it has no parent");
-    assert_eq!(report.steps().times().len(), 3);
+    assert_eq!(report.steps().steps().len(), 3);
     assert!(trace.losses().is_empty());
 }

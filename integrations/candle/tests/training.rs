@@ -101,7 +101,7 @@ fn text(span: Span<'_>, field: &str) -> String {
 #[test]
 fn every_step_has_its_data_forward_backward_and_optimizer() {
     let (trace, report) = train(8, schedule(), false);
-    assert_eq!(report.steps().times().len(), 3);
+    assert_eq!(report.steps().steps().len(), 3);
     for step in trace.steps().iter().filter(|step| !step.cut().any()) {
         let of_step = |span: &Span<'_>| span.step().is_some_and(|its| its.number() == step.number());
         let outer: Vec<_> = trace.spans().filter(of_step).filter(|span| span.parent().is_none()).collect();

@@ -14,7 +14,7 @@ use crate::{
 };
 use kernspan::{
     Trace,
-    analysis::{Analysis, StepGpu},
+    analysis::{Analysis, StepGpu, StepInterval},
     export::wire,
     trace::{Cut, Event, Level, Span, SpanId, Step, StepId, Timestamp, Value, Work, convention},
 };
@@ -42,7 +42,7 @@ const MOST_LINKS: usize = 128;
 
 /// Writes the spans of a window. `dropped` is the number of spans lost earlier, which the steps report.
 pub(crate) fn write(analysis: &Analysis<'_>, options: &SpanOptions, dropped: u64, writer: &mut SpanWriter<'_>) {
-    let window = Window::new(analysis, options);
+    let window = Window::new(analysis.trace(), analysis.step_intervals(), options);
     window.write_roots(analysis.gpu_steps(), dropped, writer);
     window.write_spans(writer);
     match options.gpu {
@@ -72,8 +72,7 @@ enum Owner {
 }
 
 impl<'a> Window<'a> {
-    fn new(analysis: &Analysis<'a>, options: &'a SpanOptions) -> Self {
-        let trace = analysis.trace();
+    fn new(trace: &'a Trace, intervals: &[StepInterval], options: &'a SpanOptions) -> Self {
         let steps: Vec<(StepId, &Step)> = trace.step_ids().zip(trace.steps()).collect();
         let mut events: FxHashMap<Owner, Vec<Event<'a>>> = FxHashMap::default();
         for event in trace.events() {
@@ -90,7 +89,7 @@ impl<'a> Window<'a> {
             || events.contains_key(&Owner::Window);
         Self {
             trace,
-            step_times: analysis.step_intervals().iter().map(|step| (step.step, step.time())).collect(),
+            step_times: intervals.iter().map(|step| (step.step, step.time())).collect(),
             options,
             placements: Placements::new(trace, &options.run, has_no_step),
             gpu: (options.gpu != GpuSpans::Off).then(|| GpuTotals::of(trace)),
