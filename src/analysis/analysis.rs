@@ -131,6 +131,19 @@ impl<'a> Analysis<'a> {
         self.step_intervals.get_or_init(|| step_time::step_intervals(self.trace))
     }
 
+    /// Returns the steps whose parts are computed: all, unless there are very many without GPU activity. Then it is an
+    /// even sample of them, as all windows of such programs are looked at, also where memory is scarce.
+    pub(crate) fn divided_steps(&self) -> impl ExactSizeIterator<Item = &StepInterval> + Clone {
+        let steps = self.step_intervals();
+        let has_gpu = self.trace.work().len() > 0;
+        let stride = if has_gpu { 1 } else { steps.len().div_ceil(Self::DIVIDED_STEPS).max(1) };
+        steps.iter().step_by(stride)
+    }
+
+    /// The most steps without GPU activity whose parts are computed. Each takes 500 bytes meanwhile: see
+    /// `tests/memory`.
+    const DIVIDED_STEPS: usize = 4_000;
+
     /// Returns the critical path of the whole steps: a chain of parts, from the start of the first step to the end of
     /// the last on the host or on the GPU. Each part begins when the one before it ends.
     ///
@@ -200,15 +213,12 @@ impl<'a> Analysis<'a> {
     /// ```
     #[must_use]
     pub fn gpu_steps(&self) -> &[StepGpu] {
-        let steps = || {
-            let (intervals, breakdown) = (self.step_intervals(), self.step_breakdown());
-            gpu_steps::gpu_steps(self.trace, intervals, breakdown, self.flops())
-        };
+        let steps = || gpu_steps::gpu_steps(self.trace, self.step_intervals(), self.step_breakdown(), self.flops());
         self.gpu_steps.get_or_init(steps)
     }
 
     /// Returns where the time of each whole step went, for each GPU that did anything in the window, in the order of
-    /// the steps. If no GPU did, all time is the host's.
+    /// the steps. If no GPU did, all time is the host's; of more than 4,000 such steps, a sample is looked at.
     ///
     /// ```
     /// # fn show(window: &kernspan::analysis::Analysis<'_>) {
@@ -224,7 +234,8 @@ impl<'a> Analysis<'a> {
     /// ```
     #[must_use]
     pub fn step_breakdown(&self) -> &[StepBreakdown<'a>] {
-        self.step_breakdown.get_or_init(|| step_breakdown::step_breakdown(self.trace, self.step_intervals()))
+        let steps = || self.divided_steps().copied().collect::<Vec<_>>();
+        self.step_breakdown.get_or_init(|| step_breakdown::step_breakdown(self.trace, &steps()))
     }
 
     /// Returns how busy the parts of each GPU were while the work of each step, span, module and kernel ran, if

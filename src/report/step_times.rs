@@ -2,7 +2,7 @@
 
 use super::units;
 use crate::{
-    analysis::{Analysis, SortedMap, StepGpu, StepParts, StepTime, quantile},
+    analysis::{Analysis, SortedMap, StepGpu, StepInterval, StepParts, StepTime, quantile},
     trace::DeviceId,
 };
 use std::{cmp::Reverse, fmt, time::Duration};
@@ -19,6 +19,9 @@ pub struct StepTimes {
     count: u64,
     /// The steps that are kept.
     steps: Vec<RecordedStep>,
+    /// The number of steps that were looked at one by one.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    seen: u64,
     /// The binary logarithm of the number of steps of which one is kept.
     #[cfg_attr(feature = "serde", serde(skip))]
     thinned: u32,
@@ -86,11 +89,14 @@ impl StepTimes {
     /// Adds the steps of a window.
     pub(super) fn add(&mut self, window: &Analysis<'_>) {
         let rank = window.metadata().rank;
-        let (intervals, rows) = (window.step_intervals(), window.step_breakdown());
+        let (divided, rows) = (window.divided_steps(), window.step_breakdown());
+        let all = window.step_intervals();
+        self.longest = all.iter().map(StepInterval::time).max().max(Some(self.longest)).unwrap_or_default();
+        self.count += (all.len() - divided.len()) as u64;
         // A row for each GPU, or one if there is none.
-        let each = rows.len().checked_div(intervals.len()).unwrap_or_default().max(1);
+        let each = rows.len().checked_div(divided.len()).unwrap_or_default().max(1);
         let mut of_gpus = window.gpu_steps().chunks(each);
-        for (step, rows) in intervals.iter().zip(rows.chunks(each)) {
+        for (step, rows) in divided.zip(rows.chunks(each)) {
             let parts = rows.iter().map(|row| row.parts).sum::<StepParts>().each(each as u64);
             let gpus = of_gpus.next().unwrap_or_default().into();
             self.add_step(RecordedStep { rank, number: step.step, time: step.time(), host: step.host, parts, gpus });
@@ -107,14 +113,15 @@ impl StepTimes {
             self.thinned += 1;
         }
         self.longest = self.longest.max(step.time);
-        if self.count.trailing_zeros() >= self.thinned {
+        if self.seen.trailing_zeros() >= self.thinned {
             self.steps.push(step);
         }
+        self.seen += 1;
         self.count += 1;
     }
 
     /// Returns the recorded steps, in the order in which windows were added. If there are more than [`Self::STEPS`], it
-    /// is every second step, or every fourth, and so on.
+    /// is every second step, or every fourth, and so on; of a window without GPU activity, at most 4,000.
     pub fn steps(&self) -> &[RecordedStep] {
         &self.steps
     }

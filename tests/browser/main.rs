@@ -73,7 +73,7 @@ fn table(browser: &Browser, id: &str, titles: &[&str]) -> Vec<Vec<String>> {
         }}));"
     );
     let rows: Vec<Vec<Option<String>>> = serde_json::from_value(browser.run(&script)).unwrap();
-    let missing = "--".to_owned();
+    let missing = "–".to_owned();
     rows.into_iter().map(|row| row.into_iter().map(|cell| cell.unwrap_or(missing.clone())).collect()).collect()
 }
 
@@ -94,7 +94,7 @@ fn every_number_is_the_one_of_the_report() {
         let mut expected: Vec<_> = rows
             .iter()
             .map(|row| {
-                let or_none = |text: Option<String>| text.unwrap_or_else(|| "--".to_owned());
+                let or_none = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
                 // Few calls are kept one by one, so that percentiles of them are exact.
                 assert!(row.calls < 1_000, "{}", row.calls);
                 let called = |time| or_none((row.calls > 0).then(|| units::column_time(time)));

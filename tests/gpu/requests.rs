@@ -42,7 +42,7 @@ fn batch(fake: Fake) {
     // Lines are as long as the terminal is wide.
     let text = report.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     let note = text.split_once("GPU time of 2 recorded requests").unwrap().1;
-    assert!(note.contains("80.00% of it split evenly among the requests of batches"), "{note}");
+    assert!(note.contains("80.0 % of it split evenly among the requests of batches"), "{note}");
     let page = report.files().iter().find(|file| file.extension().is_some_and(|ending| ending == "html")).unwrap();
     let page = fs::read_to_string(page).unwrap();
     assert!(["GPU Mean", "GPU Shared"].iter().all(|column| page.contains(column)));

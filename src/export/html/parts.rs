@@ -31,11 +31,10 @@ impl Contents {
 
     /// Adds a window.
     pub(super) fn add(&mut self, window: &Analysis<'_>, names: &mut Names) {
-        let longest = StepTime::longest(window.step_intervals().iter().map(StepInterval::time));
-        let steps: Vec<_> = window.step_intervals().iter().filter(|step| step.time() <= longest).copied().collect();
+        let longest = StepTime::longest(window.divided_steps().map(StepInterval::time));
+        let steps: Vec<_> = window.divided_steps().filter(|step| step.time() <= longest).copied().collect();
         self.steps += steps.len() as u64;
-        let of_typical = |number: &u64| steps.iter().any(|step| step.step == *number);
-        for row in window.step_breakdown().iter().filter(|row| of_typical(&row.step)) {
+        for row in window.step_breakdown().iter().filter(|row| row.duration <= longest) {
             for (span, time) in &row.host_by_span {
                 let name = names.index(span) as u32;
                 self.count((StepPart::Host, name, None), *time);
