@@ -115,7 +115,7 @@ impl CountKind {
             Self::CopiedBytes | Self::AllocatedBytes | Self::HeapBytes => {
                 amounts.map(|amount| units::bytes(amount.round() as u64))
             }
-            Self::Flops => amounts.map(|amount| units::flops(amount.round() as u64).unwrap_or_else(|| "0".to_owned())),
+            Self::Flops => amounts.map(|amount| units::count(amount.round() as u64).unwrap_or_else(|| "0".to_owned())),
             _ if amounts.iter().all(|amount| amount.fract() == 0.0) => with(0),
             _ => (1..MOST).map(with).find(is_clear).unwrap_or_else(|| with(MOST)),
         }
@@ -282,6 +282,6 @@ mod tests {
         assert_eq!(of(2.5, 2.5), ["2.5", "2.5"]);
         assert_eq!(of(18.0, 18.000_01), ["18.000", "18.000"]);
         assert_eq!(CountKind::CopiedBytes.amounts([65536.0, 0.0]), ["64.0 KiB", "0 B"]);
-        assert_eq!(CountKind::Flops.amounts([2e9, 0.0]), ["2.000G", "0"]);
+        assert_eq!(CountKind::Flops.amounts([2e9, 0.0]), ["2.00 G", "0"]);
     }
 }
